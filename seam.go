@@ -1,0 +1,331 @@
+package holdfast
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// This file is the seam between the protocol and a database. Programs do not need it; it is exported
+// for the packages that implement it (sqlite, postgres) and for tests of them.
+
+// A Statement is the name of one SQL statement. Every dialect has it, in a file of that name.
+type Statement string
+
+// The statements of the protocol. The comment says which fields of Row they read, and what they
+// answer; "tasks" means all columns of the task table.
+const (
+	StmtInsert      Statement = "insert"        // a Task; Delay, Now → run_at_ms, created_at_ms where the database has the clock
+	StmtLockKey     Statement = "lock_key"      // Key → nothing
+	StmtGetByKey    Statement = "get_by_key"    // Key → tasks
+	StmtPutKey      Statement = "put_key"       // Key, ID, Now → nothing
+	StmtGet         Statement = "get"           // ID → tasks
+	StmtStatus      Statement = "status"        // ID → id, status
+	StmtStatusByKey Statement = "status_by_key" // Key → id, status
+	StmtRecover     Statement = "recover"       // Error, Now, Limit → id, queue, status
+	StmtHeartbeat   Statement = "heartbeat"     // IDs, WorkerID, Lease, Now → id, lease_until_ms, cancel_requested_at_ms
+	StmtProgress    Statement = "progress"      // ID, WorkerID, Progress, Message, Now → tasks
+	StmtSucceed     Statement = "succeed"       // ID, WorkerID, Result, Now → id, status, queue
+	StmtComplete    Statement = "complete"      // likewise
+	StmtFail        Statement = "fail"          // ID, WorkerID, Error, Retryable, Delay, Now → id, status, queue
+	StmtRelease     Statement = "release"       // ID, WorkerID, Delay, Now → id, status, queue
+	StmtCancel      Statement = "cancel"        // ID, Now → tasks
+	StmtRetry       Statement = "retry"         // ID, Reset, Now → tasks
+	StmtPurge       Statement = "purge"         // Older, Limit, Now, and any of Queue, Status, Name → id
+	StmtList        Statement = "list"          // Limit, Offset, and any filter → tasks
+	StmtStats       Statement = "stats"         // Queue or not → queue, status, count
+	StmtDepth       Statement = "depth"         // Queue, Limit → count
+	StmtMeta        Statement = "meta"          // Key → value
+)
+
+// Writes tells whether the statement changes anything.
+func (s Statement) Writes() bool {
+	switch s {
+	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta:
+		return false
+	}
+	return true
+}
+
+// Row carries values across the seam: a statement's parameters in, its columns out. A statement
+// that answers columns of its own parameters' row (StmtInsert) writes them into that row.
+type Row struct {
+	Task
+
+	Key       string
+	Value     string
+	IDs       []string
+	Queues    []string
+	Names     []string
+	Lease     int64 // ms
+	Delay     int64 // ms
+	Older     int64 // ms
+	Now       int64 // epoch ms, where the library gives the time
+	Limit     int64
+	Offset    int64
+	Count     int64
+	Reset     bool
+	Retryable bool
+	BeforeMS  int64 // cursor of StmtList: older than this time,
+	BeforeID  string
+	Below     int64 // priority, exclusive
+}
+
+// Column names the fields of Row as SQL does.
+type Column uint8
+
+// ColumnOf finds the field of Row that SQL calls name, as a parameter or as a result column.
+func ColumnOf(name string) (Column, bool) {
+	for i, n := range columnNames {
+		if n == name {
+			return Column(i), true
+		}
+	}
+	return 0, false
+}
+
+// The fields of Row, as SQL names them.
+const (
+	colId Column = iota
+	colName
+	colQueue
+	colStatus
+	colPayload
+	colResult
+	colError
+	colMetadata
+	colProgress
+	colMessage
+	colAttempt
+	colMaxAttempts
+	colPriority
+	colWorkerId
+	colLeaseUntilMs
+	colRunAtMs
+	colCancelRequestedAtMs
+	colParentId
+	colRootId
+	colCorrelationId
+	colCreatedAtMs
+	colUpdatedAtMs
+	colCompletedAtMs
+	colRowid
+	colKey
+	colValue
+	colIds
+	colQueues
+	colNames
+	colLeaseMs
+	colDelayMs
+	colOlderMs
+	colNow
+	colLimit
+	colOffset
+	colCount
+	colReset
+	colRetryable
+	colBeforeMs
+	colBeforeId
+	colBelow
+)
+
+var columnNames = [...]string{
+	colId: "id", colName: "name", colQueue: "queue", colStatus: "status", colPayload: "payload",
+	colResult: "result", colError: "error", colMetadata: "metadata", colProgress: "progress",
+	colMessage: "message", colAttempt: "attempt", colMaxAttempts: "max_attempts", colPriority: "priority",
+	colWorkerId: "worker_id", colLeaseUntilMs: "lease_until_ms", colRunAtMs: "run_at_ms",
+	colCancelRequestedAtMs: "cancel_requested_at_ms", colParentId: "parent_id", colRootId: "root_id",
+	colCorrelationId: "correlation_id", colCreatedAtMs: "created_at_ms", colUpdatedAtMs: "updated_at_ms",
+	colCompletedAtMs: "completed_at_ms", colRowid: "rowid", colKey: "key", colValue: "value", colIds: "ids",
+	colQueues: "queues", colNames: "names", colLeaseMs: "lease_ms", colDelayMs: "delay_ms",
+	colOlderMs: "older_ms", colNow: "now", colLimit: "limit", colOffset: "offset", colCount: "count",
+	colReset: "reset", colRetryable: "retryable", colBeforeMs: "before_ms", colBeforeId: "before_id",
+	colBelow: "below",
+}
+
+// TaskColumns is the list of all columns of the task table, for SQL.
+const TaskColumns = "id, name, queue, status, payload, result, error, metadata, progress, message, attempt, max_attempts, priority, worker_id, lease_until_ms, run_at_ms, cancel_requested_at_ms, parent_id, root_id, correlation_id, created_at_ms, updated_at_ms, completed_at_ms"
+
+// At answers a pointer to the field: *string, *Status, *int, *int64, *bool, **float64, *time.Time
+// (epoch milliseconds in SQL), *json.RawMessage or *[]string. nullable says that the zero value is
+// NULL in SQL.
+func (r *Row) At(c Column) (field any, nullable bool) {
+	switch c {
+	case colId:
+		return &r.ID, false
+	case colName:
+		return &r.Name, false
+	case colQueue:
+		return &r.Queue, false
+	case colStatus:
+		return &r.Status, false
+	case colPayload:
+		return &r.Payload, false
+	case colResult:
+		return &r.Result, true
+	case colError:
+		return &r.Error, true
+	case colMetadata:
+		return &r.Metadata, false
+	case colProgress:
+		return &r.Progress, true
+	case colMessage:
+		return &r.Message, true
+	case colAttempt:
+		return &r.Attempt, false
+	case colMaxAttempts:
+		return &r.MaxAttempts, false
+	case colPriority:
+		return &r.Priority, false
+	case colWorkerId:
+		return &r.WorkerID, true
+	case colLeaseUntilMs:
+		return &r.LeaseUntil, true
+	case colRunAtMs:
+		return &r.RunAt, false
+	case colCancelRequestedAtMs:
+		return &r.CancelRequestedAt, true
+	case colParentId:
+		return &r.ParentID, true
+	case colRootId:
+		return &r.RootID, true
+	case colCorrelationId:
+		return &r.CorrelationID, true
+	case colCreatedAtMs:
+		return &r.CreatedAt, false
+	case colUpdatedAtMs:
+		return &r.UpdatedAt, false
+	case colCompletedAtMs:
+		return &r.CompletedAt, true
+	case colRowid:
+		return &r.row, false
+	case colKey:
+		return &r.Key, false
+	case colValue:
+		return &r.Value, false
+	case colIds:
+		return &r.IDs, false
+	case colQueues:
+		return &r.Queues, false
+	case colNames:
+		return &r.Names, false
+	case colLeaseMs:
+		return &r.Lease, false
+	case colDelayMs:
+		return &r.Delay, false
+	case colOlderMs:
+		return &r.Older, false
+	case colNow:
+		return &r.Now, false
+	case colLimit:
+		return &r.Limit, false
+	case colOffset:
+		return &r.Offset, false
+	case colCount:
+		return &r.Count, false
+	case colReset:
+		return &r.Reset, false
+	case colRetryable:
+		return &r.Retryable, false
+	case colBeforeMs:
+		return &r.BeforeMS, false
+	case colBeforeId:
+		return &r.BeforeID, false
+	case colBelow:
+		return &r.Below, false
+	}
+	panic("holdfast: no such column")
+}
+
+// Given tells whether an optional parameter of a statement has a value: StmtList and StmtPurge leave
+// out the conditions of those that have none.
+func (r *Row) Given(c Column) bool {
+	switch f, _ := r.At(c); f := f.(type) {
+	case *string:
+		return *f != ""
+	case *Status:
+		return *f != ""
+	case *int64:
+		return *f != 0
+	case *[]string:
+		return *f != nil
+	}
+	return true
+}
+
+// Claim asks for tasks to run. Draws are served in order, in one transaction, after one recovery.
+type Claim struct {
+	Queues   []string
+	Draws    []Draw
+	WorkerID string
+	Lease    time.Duration
+	// Recover is what recovery writes into tasks whose attempts are used up.
+	Recover json.RawMessage
+	// Now is the time where the library gives it.
+	Now time.Time
+}
+
+// Draw is one quota of a claim: up to Limit tasks of these names, in the protocol's order.
+type Draw struct {
+	// AnyName claims every name; otherwise only those in Names are claimed, and none if it is empty.
+	AnyName bool
+	Names   []string
+	Limit   int
+}
+
+// Claimed is what a claim found.
+type Claimed struct {
+	// Tasks are running now, under the claim's lease.
+	Tasks []*Task
+	// Recovered tasks had expired leases. Only ID, Queue and Status are set.
+	Recovered []*Task
+	// Next is how long from the claim until a task becomes due or a lease ends; 0 where that is not
+	// known.
+	Next time.Duration
+}
+
+// Session runs statements. A Dialect is one in which each call stands alone; inside Dialect.Atomic
+// all calls stand or fall together.
+type Session interface {
+	// Query runs stmt once for each of rows, in order and in one round trip where the database allows,
+	// and calls each (which may be nil) for every row answered, with the index in rows of its cause.
+	// The answer is the caller's to keep. Outside Atomic, each is called after the commit.
+	Query(ctx context.Context, stmt Statement, each func(i int, answer *Row) error, rows ...*Row) error
+	// Claim recovers, then claims.
+	Claim(ctx context.Context, c *Claim) (*Claimed, error)
+}
+
+// Dialect is a database that keeps tasks.
+type Dialect interface {
+	Session
+	// Name is "sqlite" or "postgres".
+	Name() string
+	// Atomic runs fn in one transaction and returns after its commit. fn may run again after a
+	// transient failure, so it must not derive inside what it could not derive twice. op says what is
+	// being done, for errors.
+	Atomic(ctx context.Context, op string, fn func(Session) error) error
+	// Claimable tells, without any lock, whether a claim may find or recover something, and if not,
+	// when it might (0 where that is not known). A dialect whose readers cost as much as its claims
+	// answers true.
+	Claimable(ctx context.Context, c *Claim) (now bool, next time.Duration, err error)
+	// CheckJSON refuses JSON that this database cannot keep, before it is asked to.
+	CheckJSON(raw json.RawMessage) error
+	// Hub is where the dialect reports what happened in the database.
+	Hub() *Hub
+	// Now is the database's time, to the millisecond.
+	Now(ctx context.Context) (time.Time, error)
+	// Close ends the dialect. What it opened itself is closed.
+	Close() error
+}
+
+// Hinted tells whether the row carries the database's own row number as a hint (SQLite).
+func (r *Row) Hinted() bool { return r.row != 0 }
+
+// Hint is that number, 0 where there is none.
+func (r *Row) Hint() int64 { return r.row }
+
+// SetHint sets it.
+func (r *Row) SetHint(row int64) { r.row = row }
+
+// DropHint forgets it.
+func (r *Row) DropHint() { r.row = 0 }

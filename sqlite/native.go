@@ -1,0 +1,183 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/sqlitefile"
+)
+
+// runner runs one statement: natively, or through database/sql. Answers are scanned into the row
+// that next gives, and handed to each.
+type runner interface {
+	run(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row, next func() *holdfast.Row, each func(*holdfast.Row) error) error
+}
+
+func newRow() *holdfast.Row { return new(holdfast.Row) }
+
+// always gives the same row, for answers that nobody keeps.
+func always(r *holdfast.Row) func() *holdfast.Row { return func() *holdfast.Row { return r } }
+
+// query runs stmt for each of rows. A statement that carries SQLite's row number as a hint is run
+// again without it when nothing was found: VACUUM may have renumbered the rows.
+func query(ctx context.Context, r runner, stmt holdfast.Statement, each func(int, *holdfast.Row) error, rows []*holdfast.Row) error {
+	if stmt == holdfast.StmtLockKey {
+		return nil
+	}
+	for i, row := range rows {
+		answers := 0
+		one := func(a *holdfast.Row) error {
+			answers++
+			if each == nil {
+				return nil
+			}
+			return each(i, a)
+		}
+		if err := r.run(ctx, stmt, row, newRow, one); err != nil {
+			return err
+		}
+		if answers == 0 && row.Hinted() {
+			plain := *row
+			plain.DropHint()
+			if err := r.run(ctx, stmt, &plain, newRow, one); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// native runs statements on a connection of ours.
+type native struct{ c *sqlitefile.Conn }
+
+func (n native) Query(ctx context.Context, stmt holdfast.Statement, each func(int, *holdfast.Row) error, rows ...*holdfast.Row) error {
+	return query(ctx, n, stmt, each, rows)
+}
+
+func (n native) Claim(ctx context.Context, c *holdfast.Claim) (*holdfast.Claimed, error) {
+	return claim(ctx, n, c)
+}
+
+func (n native) run(_ context.Context, stmt holdfast.Statement, in *holdfast.Row, next func() *holdfast.Row, each func(*holdfast.Row) error) error {
+	q := statements()[stmt].find(in)
+	s, err := n.c.Stmt(&q.Query)
+	if err != nil {
+		return err
+	}
+	for i, p := range q.params {
+		field, nullable := in.At(p)
+		if err := bind(s, i+1, field, nullable); err != nil {
+			return err
+		}
+	}
+	columns := q.columns.Load()
+	if columns == nil {
+		list := make([]holdfast.Column, s.ColumnCount())
+		for i := range list {
+			list[i] = column(s.ColumnName(i))
+		}
+		columns = &list
+		q.columns.Store(columns)
+	}
+	if len(*columns) == 0 {
+		return s.Exec()
+	}
+	return sqlitefile.Rows(s, func() error {
+		a := next()
+		for i, c := range *columns {
+			field, _ := a.At(c)
+			scan(s, i, field)
+		}
+		return each(a)
+	})
+}
+
+func bind(s *sqlite3.Stmt, i int, field any, nullable bool) error {
+	switch f := field.(type) {
+	case *string:
+		if nullable && *f == "" {
+			return s.BindNull(i)
+		}
+		return s.BindText(i, *f)
+	case *holdfast.Status:
+		return s.BindText(i, string(*f))
+	case *int:
+		return s.BindInt64(i, int64(*f))
+	case *int64:
+		return s.BindInt64(i, *f)
+	case *bool:
+		return s.BindBool(i, *f)
+	case *json.RawMessage:
+		if *f == nil {
+			return s.BindNull(i)
+		}
+		return s.BindRawText(i, *f)
+	case **float64:
+		if *f == nil {
+			return s.BindNull(i)
+		}
+		return s.BindFloat(i, **f)
+	case *time.Time:
+		if nullable && f.IsZero() {
+			return s.BindNull(i)
+		}
+		return s.BindInt64(i, f.UnixMilli())
+	case *[]string:
+		list, err := json.Marshal(*f)
+		if err != nil {
+			return err
+		}
+		return s.BindRawText(i, list)
+	}
+	panic(fmt.Sprintf("sqlite: cannot bind %T", field))
+}
+
+func scan(s *sqlite3.Stmt, i int, field any) {
+	switch f := field.(type) {
+	case *string:
+		// Equal names come in crowds; a row that is scanned again keeps the string it has.
+		if raw := s.ColumnRawText(i); string(raw) != *f {
+			*f = string(raw)
+		}
+	case *holdfast.Status:
+		*f = status(s.ColumnRawText(i))
+	case *int:
+		*f = s.ColumnInt(i)
+	case *int64:
+		*f = s.ColumnInt64(i)
+	case *json.RawMessage:
+		*f = nil
+		if s.ColumnType(i) != sqlite3.NULL {
+			*f = append(json.RawMessage{}, s.ColumnRawText(i)...)
+		}
+	case **float64:
+		*f = nil
+		if s.ColumnType(i) != sqlite3.NULL {
+			v := s.ColumnFloat(i)
+			*f = &v
+		}
+	case *time.Time:
+		*f = time.Time{}
+		if s.ColumnType(i) != sqlite3.NULL {
+			*f = time.UnixMilli(s.ColumnInt64(i))
+		}
+	default:
+		panic(fmt.Sprintf("sqlite: cannot scan %T", field))
+	}
+}
+
+// status answers the constant for a known status, so that no text is kept for it.
+func status(raw []byte) holdfast.Status {
+	for _, s := range [...]holdfast.Status{holdfast.Queued, holdfast.Running, holdfast.Succeeded, holdfast.Failed, holdfast.Canceled} {
+		if string(raw) == string(s) {
+			return s
+		}
+	}
+	return holdfast.Status(strings.Clone(string(raw)))
+}

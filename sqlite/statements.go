@@ -1,0 +1,100 @@
+package sqlite
+
+import (
+	"embed"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/sqlitefile"
+	"github.com/eda94727/holdfast/internal/sqltext"
+)
+
+//go:embed sql/*.sql schema/*.sql
+var files embed.FS
+
+// Statements of this dialect alone: a claim is several small steps here, since a step costs
+// microseconds and each reads only the index entries that it needs.
+const (
+	stmtNextLease    holdfast.Statement = "next_lease"
+	stmtClaimNext    holdfast.Statement = "claim_next"
+	stmtClaimNextAny holdfast.Statement = "claim_next_any"
+	stmtClaimPick    holdfast.Statement = "claim_pick"
+	stmtClaimPickAny holdfast.Statement = "claim_pick_any"
+	stmtClaimTake    holdfast.Statement = "claim_take"
+)
+
+// statement is one SQL text with its parameters and, once it has run, its result columns.
+type statement struct {
+	sqlitefile.Query
+	params  []holdfast.Column
+	columns atomic.Pointer[[]holdfast.Column]
+}
+
+// variants are the texts of one file, by the mask of optional parameters given.
+type variants struct {
+	text     *sqltext.Text
+	optional []holdfast.Column
+	style    sqltext.Style
+	mu       sync.RWMutex
+	byMask   map[uint]*statement
+}
+
+// statements is parsed once, from texts that are part of the program.
+var statements = sync.OnceValue(func() map[holdfast.Statement]*variants { return load(sqltext.Numbered) })
+
+// portable is the same for drivers of database/sql, which agree only on plain question marks.
+var portable = sync.OnceValue(func() map[holdfast.Statement]*variants { return load(sqltext.Question) })
+
+func load(style sqltext.Style) map[holdfast.Statement]*variants {
+	texts, err := sqltext.Load(files, "sql", map[string]string{"columns": holdfast.TaskColumns})
+	if err != nil {
+		panic(err) // the files are embedded
+	}
+	out := map[holdfast.Statement]*variants{}
+	for name, text := range texts {
+		v := &variants{text: text, style: style, byMask: map[uint]*statement{}}
+		for _, o := range text.Optional {
+			v.optional = append(v.optional, column(o))
+		}
+		out[holdfast.Statement(name)] = v
+	}
+	return out
+}
+
+func column(name string) holdfast.Column {
+	c, ok := holdfast.ColumnOf(name)
+	if !ok {
+		panic(fmt.Sprintf("sqlite: statement names %q, which is no field of holdfast.Row", name))
+	}
+	return c
+}
+
+// find answers the variant for what row gives.
+func (v *variants) find(row *holdfast.Row) *statement {
+	var mask uint
+	for i, c := range v.optional {
+		if row.Given(c) {
+			mask |= 1 << i
+		}
+	}
+	v.mu.RLock()
+	s := v.byMask[mask]
+	v.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	sql, names := v.text.Render(v.style, mask)
+	s = &statement{Query: sqlitefile.Query{Name: v.text.Name, SQL: sql}}
+	for _, n := range names {
+		s.params = append(s.params, column(n))
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if old := v.byMask[mask]; old != nil {
+		return old
+	}
+	v.byMask[mask] = s
+	return s
+}
