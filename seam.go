@@ -68,7 +68,8 @@ type Row struct {
 	Retryable bool
 	BeforeMS  int64 // cursor of StmtList: older than this time,
 	BeforeID  string
-	Below     int64 // priority, exclusive
+	Below     int64   // priority, exclusive
+	Hints     []int64 // row numbers, see Hint
 }
 
 // Column names the fields of Row as SQL does.
@@ -127,6 +128,7 @@ const (
 	colBeforeMs
 	colBeforeId
 	colBelow
+	colHints
 )
 
 var columnNames = [...]string{
@@ -140,14 +142,14 @@ var columnNames = [...]string{
 	colQueues: "queues", colNames: "names", colLeaseMs: "lease_ms", colDelayMs: "delay_ms",
 	colOlderMs: "older_ms", colNow: "now", colLimit: "limit", colOffset: "offset", colCount: "count",
 	colReset: "reset", colRetryable: "retryable", colBeforeMs: "before_ms", colBeforeId: "before_id",
-	colBelow: "below",
+	colBelow: "below", colHints: "hints",
 }
 
 // TaskColumns is the list of all columns of the task table, for SQL.
 const TaskColumns = "id, name, queue, status, payload, result, error, metadata, progress, message, attempt, max_attempts, priority, worker_id, lease_until_ms, run_at_ms, cancel_requested_at_ms, parent_id, root_id, correlation_id, created_at_ms, updated_at_ms, completed_at_ms"
 
 // At answers a pointer to the field: *string, *Status, *int, *int64, *bool, **float64, *time.Time
-// (epoch milliseconds in SQL), *json.RawMessage or *[]string. nullable says that the zero value is
+// (epoch milliseconds in SQL), *json.RawMessage, *[]string or *[]int64. nullable says that the zero value is
 // NULL in SQL.
 func (r *Row) At(c Column) (field any, nullable bool) {
 	switch c {
@@ -233,6 +235,8 @@ func (r *Row) At(c Column) (field any, nullable bool) {
 		return &r.BeforeID, false
 	case colBelow:
 		return &r.Below, false
+	case colHints:
+		return &r.Hints, false
 	}
 	panic("holdfast: no such column")
 }

@@ -30,11 +30,11 @@ func compare(a, b candidate) int {
 func claim(ctx context.Context, r runner, c *holdfast.Claim) (*holdfast.Claimed, error) {
 	now := c.Now.UnixMilli()
 	out := &holdfast.Claimed{}
-	lease, err := nextLease(ctx, r)
+	first, err := nextLease(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if lease != 0 && lease <= now {
+	if first != 0 && first <= now {
 		row := &holdfast.Row{Now: now, Limit: recoverAtOnce}
 		row.Error = c.Recover
 		if err := r.run(ctx, holdfast.StmtRecover, row, newRow, func(a *holdfast.Row) error {
@@ -46,6 +46,7 @@ func claim(ctx context.Context, r runner, c *holdfast.Claim) (*holdfast.Claimed,
 	}
 	take := &holdfast.Row{Now: now, Lease: c.Lease.Milliseconds()}
 	take.WorkerID = c.WorkerID
+	lease := time.UnixMilli(now + take.Lease)
 	var list []candidate
 	for _, d := range c.Draws {
 		list = list[:0]
@@ -65,14 +66,25 @@ func claim(ctx context.Context, r runner, c *holdfast.Claim) (*holdfast.Claimed,
 		if len(list) > d.Limit {
 			list = list[:d.Limit]
 		}
+		if len(list) == 0 {
+			continue
+		}
+		take.Hints = take.Hints[:0]
 		for _, one := range list {
-			take.SetHint(one.row)
-			if err := r.run(ctx, stmtClaimTake, take, newRow, func(a *holdfast.Row) error {
-				out.Tasks = append(out.Tasks, &a.Task)
-				return nil
-			}); err != nil {
-				return nil, err
-			}
+			take.Hints = append(take.Hints, one.row)
+		}
+		if err := r.run(ctx, stmtClaimRead, take, newRow, func(a *holdfast.Row) error {
+			t := &a.Task
+			t.Status, t.WorkerID, t.LeaseUntil = holdfast.Running, c.WorkerID, lease
+			t.Attempt++
+			t.UpdatedAt = time.UnixMilli(now)
+			out.Tasks = append(out.Tasks, t)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		if _, err := r.change(ctx, stmtClaimTake, take); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

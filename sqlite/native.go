@@ -17,6 +17,8 @@ import (
 // that next gives, and handed to each.
 type runner interface {
 	run(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row, next func() *holdfast.Row, each func(*holdfast.Row) error) error
+	// change runs a statement that answers no rows, and tells whether it changed any.
+	change(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row) (bool, error)
 }
 
 func newRow() *holdfast.Row { return new(holdfast.Row) }
@@ -31,6 +33,22 @@ func query(ctx context.Context, r runner, stmt holdfast.Statement, each func(int
 		return nil
 	}
 	for i, row := range rows {
+		if stmt == holdfast.StmtComplete && row.Hinted() {
+			done, err := r.change(ctx, stmtCompletePlain, row)
+			if err != nil {
+				return err
+			}
+			if done {
+				if each != nil {
+					a := newRow()
+					a.ID, a.Status = row.ID, holdfast.Succeeded
+					if err := each(i, a); err != nil {
+						return err
+					}
+				}
+				continue
+			}
+		}
 		answers := 0
 		one := func(a *holdfast.Row) error {
 			answers++
@@ -62,6 +80,11 @@ func (n native) Query(ctx context.Context, stmt holdfast.Statement, each func(in
 
 func (n native) Claim(ctx context.Context, c *holdfast.Claim) (*holdfast.Claimed, error) {
 	return claim(ctx, n, c)
+}
+
+func (n native) change(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row) (bool, error) {
+	err := n.run(ctx, stmt, in, nil, nil)
+	return n.c.Changes() > 0, err
 }
 
 func (n native) run(_ context.Context, stmt holdfast.Statement, in *holdfast.Row, next func() *holdfast.Row, each func(*holdfast.Row) error) error {
@@ -128,8 +151,8 @@ func bind(s *sqlite3.Stmt, i int, field any, nullable bool) error {
 			return s.BindNull(i)
 		}
 		return s.BindInt64(i, f.UnixMilli())
-	case *[]string:
-		list, err := json.Marshal(*f)
+	case *[]string, *[]int64:
+		list, err := json.Marshal(f)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,10 @@ const (
 	stmtClaimNextAny holdfast.Statement = "claim_next_any"
 	stmtClaimPick    holdfast.Statement = "claim_pick"
 	stmtClaimPickAny holdfast.Statement = "claim_pick_any"
+	stmtClaimRead    holdfast.Statement = "claim_read"
 	stmtClaimTake    holdfast.Statement = "claim_take"
+	// The short form of complete that nearly every task takes.
+	stmtCompletePlain holdfast.Statement = "complete_plain"
 )
 
 // statement is one SQL text with its parameters and, once it has run, its result columns.

@@ -40,11 +40,7 @@ func (t sqlTx) Claim(ctx context.Context, c *holdfast.Claim) (*holdfast.Claimed,
 
 func (t sqlTx) run(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row, next func() *holdfast.Row, each func(*holdfast.Row) error) error {
 	q := portable()[stmt].find(in)
-	args := make([]any, len(q.params))
-	for i, p := range q.params {
-		args[i] = argument(in.At(p))
-	}
-	rows, err := t.tx.QueryContext(ctx, q.SQL, args...)
+	rows, err := t.tx.QueryContext(ctx, q.SQL, q.arguments(in)...)
 	if err != nil {
 		return fmt.Errorf("sqlite: %s in the application's transaction: %w", q.Name, err)
 	}
@@ -69,6 +65,24 @@ func (t sqlTx) run(ctx context.Context, stmt holdfast.Statement, in *holdfast.Ro
 	}
 	// Read to the end, always: a statement that is left in the middle keeps its locks.
 	return rows.Err()
+}
+
+func (t sqlTx) change(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row) (bool, error) {
+	q := portable()[stmt].find(in)
+	result, err := t.tx.ExecContext(ctx, q.SQL, q.arguments(in)...)
+	if err != nil {
+		return false, fmt.Errorf("sqlite: %s in the application's transaction: %w", q.Name, err)
+	}
+	n, err := result.RowsAffected()
+	return n > 0, err
+}
+
+func (q *statement) arguments(in *holdfast.Row) []any {
+	args := make([]any, len(q.params))
+	for i, p := range q.params {
+		args[i] = argument(in.At(p))
+	}
+	return args
 }
 
 // argument is a value as every driver takes it.
@@ -105,8 +119,8 @@ func argument(field any, nullable bool) any {
 			return nil
 		}
 		return f.UnixMilli()
-	case *[]string:
-		list, _ := json.Marshal(*f) // strings always can
+	case *[]string, *[]int64:
+		list, _ := json.Marshal(f) // always can
 		return string(list)
 	}
 	panic(fmt.Sprintf("sqlite: cannot bind %T", field))

@@ -1,0 +1,54 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+)
+
+// Retention says how long ended tasks are kept. Empty fields match everything; where several rules
+// match a task, the first to call for its end wins.
+type Retention struct {
+	Queue  string
+	Status Status
+	Name   string
+	// Age since the task ended.
+	Age time.Duration
+}
+
+const (
+	sweepBatch = 500
+	// sweepPause lets others write between the batches of a long sweep.
+	sweepPause = 20 * time.Millisecond
+)
+
+func (c *Client) sweep(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		for _, rule := range c.retention {
+			if err := c.sweepRule(ctx, rule); err != nil && ctx.Err() == nil {
+				c.log.Warn("holdfast: a retention sweep failed and will be tried again", "error", err, "queue", rule.Queue, "name", rule.Name, "status", rule.Status)
+			}
+		}
+		timer.Reset(c.sweepEach)
+	}
+}
+
+func (c *Client) sweepRule(ctx context.Context, rule Retention) error {
+	for {
+		ids, err := c.store.Purge(ctx, PurgeFilter{OlderThan: rule.Age, Queue: rule.Queue, Status: rule.Status, Name: rule.Name, Limit: sweepBatch})
+		if err != nil || len(ids) < sweepBatch {
+			return err
+		}
+		select {
+		case <-time.After(sweepPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
