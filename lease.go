@@ -8,49 +8,6 @@ import (
 	"time"
 )
 
-// Claim recovers expired leases and then takes tasks, in one transaction. A cheap look without any
-// lock comes first, so an idle worker costs next to nothing.
-func (s *Store) Claim(ctx context.Context, c Claim) (*Claimed, error) {
-	if err := checkText("worker_id", c.WorkerID, true); err != nil {
-		return nil, err
-	}
-	if len(c.Queues) == 0 {
-		return nil, invalid("queues", "", "is empty; name at least one queue")
-	}
-	if c.Lease < time.Millisecond {
-		return nil, invalid("lease", c.Lease, "is below a millisecond")
-	}
-	if err := checkDuration("lease", c.Lease); err != nil {
-		return nil, err
-	}
-	for _, d := range c.Draws {
-		if err := checkLimit("limit", d.Limit); err != nil {
-			return nil, err
-		}
-	}
-	c.Recover = leaseExpired
-	if c.Now.IsZero() {
-		c.Now = s.clock()
-	}
-	if !s.inTx {
-		now, next, err := s.dialect.Claimable(ctx, &c)
-		if err != nil {
-			return nil, err
-		}
-		if !now {
-			return &Claimed{Next: next}, nil
-		}
-	}
-	found, err := s.session.Claim(ctx, &c)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range found.Recovered {
-		s.settled(t.ID, t.Queue, t.Status)
-	}
-	return found, nil
-}
-
 // Held is a lease that a heartbeat found still held.
 type Held struct {
 	ID              string

@@ -257,37 +257,6 @@ func (r *Row) Given(c Column) bool {
 	return true
 }
 
-// Claim asks for tasks to run. Draws are served in order, in one transaction, after one recovery.
-type Claim struct {
-	Queues   []string
-	Draws    []Draw
-	WorkerID string
-	Lease    time.Duration
-	// Recover is what recovery writes into tasks whose attempts are used up.
-	Recover json.RawMessage
-	// Now is the time where the library gives it.
-	Now time.Time
-}
-
-// Draw is one quota of a claim: up to Limit tasks of these names, in the protocol's order.
-type Draw struct {
-	// AnyName claims every name; otherwise only those in Names are claimed, and none if it is empty.
-	AnyName bool
-	Names   []string
-	Limit   int
-}
-
-// Claimed is what a claim found.
-type Claimed struct {
-	// Tasks are running now, under the claim's lease.
-	Tasks []*Task
-	// Recovered tasks had expired leases. Only ID, Queue and Status are set.
-	Recovered []*Task
-	// Next is how long from the claim until a task becomes due or a lease ends; 0 where that is not
-	// known.
-	Next time.Duration
-}
-
 // Session runs statements. A Dialect is one in which each call stands alone; inside Dialect.Atomic
 // all calls stand or fall together.
 type Session interface {

@@ -48,12 +48,15 @@ func claim(ctx context.Context, r runner, c *holdfast.Claim) (*holdfast.Claimed,
 	take.WorkerID = c.WorkerID
 	lease := time.UnixMilli(now + take.Lease)
 	var list []candidate
-	for _, d := range c.Draws {
+	quota := c.Quota()
+	for i := range c.Draws {
+		d := &c.Draws[i]
+		limit := quota.Limit(d)
 		list = list[:0]
 		streams := 0
 		for _, s := range streamsOf(c.Queues, d) {
 			n := len(list)
-			if list, err = pick(ctx, r, s, now, d.Limit, list); err != nil {
+			if list, err = pick(ctx, r, s, now, limit, list); err != nil {
 				return nil, err
 			}
 			if len(list) > n {
@@ -63,9 +66,8 @@ func claim(ctx context.Context, r runner, c *holdfast.Claim) (*holdfast.Claimed,
 		if streams > 1 {
 			slices.SortFunc(list, compare)
 		}
-		if len(list) > d.Limit {
-			list = list[:d.Limit]
-		}
+		list = list[:min(len(list), limit)]
+		quota.Took(d, len(list))
 		if len(list) == 0 {
 			continue
 		}
@@ -97,7 +99,7 @@ type stream struct {
 	any   bool
 }
 
-func streamsOf(queues []string, d holdfast.Draw) []stream {
+func streamsOf(queues []string, d *holdfast.Draw) []stream {
 	var out []stream
 	for _, q := range queues {
 		if d.AnyName {
@@ -170,8 +172,10 @@ func claimable(ctx context.Context, r runner, c *holdfast.Claim) (bool, time.Dur
 		return true, 0, nil
 	}
 	due := false
-	for _, d := range c.Draws {
-		if d.Limit <= 0 {
+	quota := c.Quota()
+	for i := range c.Draws {
+		d := &c.Draws[i]
+		if quota.Limit(d) == 0 {
 			continue
 		}
 		for _, s := range streamsOf(c.Queues, d) {
