@@ -14,24 +14,39 @@ import (
 // limit, a lost lease, or the worker's stop; whoever takes it settles it, and everybody else keeps
 // their hands off.
 type attempt struct {
-	w       *Worker
-	h       *handler
-	task    *Task
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	slot    bool         // counts in Worker.active; under the worker's lock
-	lease   atomic.Int64 // when the lease ends by this process's clock, Unix nanoseconds
-	taken   atomic.Bool
-	started time.Time
+	w      *Worker
+	call   *call
+	task   *Task
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	lease  atomic.Int64 // when the lease ends by this process's clock, Unix nanoseconds
+	taken  atomic.Bool
 
 	completedIn atomic.Bool // Run.CompleteIn has written in a transaction of the application
 }
 
-func newAttempt(ctx context.Context, w *Worker, t *Task, lease time.Time) *attempt {
-	a := &attempt{w: w, h: w.handlers[t.Name], task: t}
-	a.lease.Store(lease.UnixNano())
-	a.ctx, a.cancel = context.WithCancelCause(ctx)
-	return a
+// call is one call of a handler, with one task or a batch of them. It takes one slot of the worker.
+type call struct {
+	h        *handler
+	attempts []*attempt
+	started  time.Time
+
+	// Under the worker's lock:
+	placed bool // counts in its name's and its resource's bounds, from the claim on
+	slot   bool // takes a slot, from its start
+	open   int  // attempts that have not been let go
+}
+
+// newCall makes the call for tasks of one name. lease is when their leases end.
+func newCall(ctx context.Context, w *Worker, h *handler, tasks []*Task, lease time.Time) *call {
+	c := &call{h: h, open: len(tasks), attempts: make([]*attempt, len(tasks))}
+	for i, t := range tasks {
+		a := &attempt{w: w, call: c, task: t}
+		a.lease.Store(lease.UnixNano())
+		a.ctx, a.cancel = context.WithCancelCause(ctx)
+		c.attempts[i] = a
+	}
+	return c
 }
 
 // take answers true to the one who ends the attempt.
@@ -52,82 +67,91 @@ func (a *attempt) alive() error {
 // lose ends the attempt because the task is no longer this worker's.
 func (a *attempt) lose() {
 	if a.take() {
-		a.cancel(&LeaseLostError{TaskID: a.task.ID})
-		a.w.survived(&LeaseLostError{TaskID: a.task.ID})
+		lost := &LeaseLostError{TaskID: a.task.ID}
+		a.cancel(lost)
+		a.w.survived(lost)
+		a.w.emit(Event{Kind: TaskLost, Task: a.task, Err: lost})
 		a.w.letGo(a)
 	}
 }
 
-// execute runs the handler and settles the task, in a goroutine of the attempt's own.
-func (a *attempt) execute() {
-	defer a.cancel(nil)
-	a.started = time.Now()
-	if a.h.timeout > 0 {
-		timer := time.AfterFunc(a.h.timeout, a.timeUp)
+// run calls the handler and settles what it left unsettled, in a goroutine of the call's own.
+func (c *call) run(w *Worker) {
+	c.started = time.Now()
+	for _, a := range c.attempts {
+		w.emit(Event{Kind: TaskStarted, Task: a.task})
+	}
+	if c.h.timeout > 0 {
+		timer := time.AfterFunc(c.h.timeout, c.timeUp)
 		defer timer.Stop()
 	}
-	result, err := a.call()
-	if !a.take() {
-		return // somebody else has ended it: a handler that comes back too late
-	}
-	a.w.free(a)
-	a.settle(a.outcome(result, err))
-	a.w.letGo(a)
-}
-
-// timeUp ends an attempt that has run for too long. The handler may come back whenever it likes.
-func (a *attempt) timeUp() {
-	if !a.take() {
-		return
-	}
-	a.cancel(ErrAttemptTimeout)
-	a.w.free(a)
-	f := &Failure{Type: "HandlerTimeout", Code: CodeHandlerTimeout, Message: fmt.Sprintf("the attempt took longer than %v", a.h.timeout), Retryable: true}
-	a.settle(a.fail(f, ErrAttemptTimeout))
-	a.w.letGo(a)
-}
-
-// call runs the handler; a panic, or a handler that ends its goroutine, is a failure.
-func (a *attempt) call() (result any, err error) {
-	returned := false
-	defer func() {
-		if returned {
+	finished := false
+	finish := func(results []any, err error) {
+		if finished {
 			return
 		}
-		p := recover()
-		message := fmt.Sprintf("the handler panicked: %v", p)
-		if p == nil {
-			message = "the handler ended its goroutine (runtime.Goexit)"
-		}
-		stack := debug.Stack()
-		if len(stack) > maxErrorText/4 {
-			stack = stack[:maxErrorText/4]
-		}
-		details, _ := json.Marshal(map[string]string{"stack": cleanText(string(stack))}) // strings always can
-		result, err = nil, &Failure{Type: "Panic", Code: CodePanic, Message: message, Retryable: true, Details: details}
-		if p == nil {
-			// The goroutine is ending; what execute would have done is done here.
-			if a.take() {
-				a.w.free(a)
-				a.settle(a.outcome(nil, err))
-				a.w.letGo(a)
+		finished = true
+		w.free(c)
+		for i, a := range c.attempts {
+			if a.take() { // else somebody has ended it already: a handler that comes back too late
+				a.finish(a.outcome(results[i], err))
 			}
 		}
+	}
+	// A handler that ends its goroutine (runtime.Goexit, as t.FailNow does) never returns from
+	// protect, but deferred calls run.
+	results := make([]any, len(c.attempts))
+	defer func() {
+		finish(results, &Failure{Type: "Goexit", Code: CodePanic, Message: "the handler ended its goroutine", Retryable: true})
 	}()
-	result, err = a.h.fn(a.ctx, &Run{a})
-	returned = true
-	return result, err
+	err := protect(func() error { return c.h.invoke(c, results) })
+	finish(results, err)
+}
+
+// protect turns a panic into a failure that holds the stack.
+func protect(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := debug.Stack()
+			stack = stack[:min(len(stack), maxErrorText/4)]
+			details, _ := json.Marshal(map[string]string{"stack": cleanText(string(stack))}) // strings always can
+			err = &Failure{Type: "Panic", Code: CodePanic, Message: fmt.Sprintf("the handler panicked: %v", p), Retryable: true, Details: details}
+		}
+	}()
+	return fn()
+}
+
+// timeUp ends the attempts of a call that has run for too long. The handler may come back whenever
+// it likes.
+func (c *call) timeUp() {
+	f := &Failure{Type: "HandlerTimeout", Code: CodeHandlerTimeout, Message: fmt.Sprintf("the attempt took longer than %v", c.h.timeout), Retryable: true}
+	for _, a := range c.attempts {
+		if a.take() {
+			a.cancel(ErrAttemptTimeout)
+			go a.finish(a.fail(f, ErrAttemptTimeout))
+		}
+	}
+}
+
+// finish settles the attempt that its caller has taken, and lets it go.
+func (a *attempt) finish(write write) {
+	a.settle(write)
+	a.cancel(nil)
+	a.w.letGo(a)
 }
 
 // write is one way to settle a task.
-type write func(ctx context.Context) error
+type write func(ctx context.Context) (Status, error)
 
 // outcome decides what a handler's return means.
 func (a *attempt) outcome(result any, err error) write {
 	var snooze *snoozeError
+	var discard *discardError
 	switch {
 	case errors.As(err, &snooze):
 		return a.release(snooze.d)
+	case errors.As(err, &discard):
+		return a.discard(discard)
 	case err != nil && errors.Is(context.Cause(a.ctx), ErrWorkerStopping):
 		return a.release(0)
 	case err != nil:
@@ -139,42 +163,55 @@ func (a *attempt) outcome(result any, err error) write {
 	if err != nil {
 		return a.fail(&Failure{Type: typeName(err), Code: CodeUnserializableResult, Message: err.Error()}, err)
 	}
-	return func(ctx context.Context) error {
-		_, err := a.w.store.Complete(ctx, a.task, raw)
-		return err
-	}
+	return a.complete(raw)
 }
 
-func (a *attempt) fail(f *Failure, err error) write {
+func (a *attempt) complete(result json.RawMessage) write {
+	return func(ctx context.Context) (Status, error) { return a.w.store.Complete(ctx, a.task, result) }
+}
+
+func (a *attempt) fail(f *Failure, cause error) write {
 	raw := f.record(a.w.store.dialect.CheckJSON)
-	delay := min(max(a.h.backoff(a.task.Attempt, err), 0), MaxDelay)
-	return func(ctx context.Context) error {
+	delay := min(max(a.call.h.backoff(a.task.Attempt, cause), 0), MaxDelay)
+	return func(ctx context.Context) (Status, error) {
 		status, err := a.w.store.Fail(ctx, a.task, raw, f.Retryable, delay)
 		if err == nil {
 			a.w.log.Info("holdfast: an attempt failed", "task", a.task.ID, "name", a.task.Name, "attempt", a.task.Attempt, "of", a.task.MaxAttempts, "code", f.Code, "error", f.Message, "now", status)
 		}
-		return err
+		return status, err
 	}
 }
 
 func (a *attempt) release(delay time.Duration) write {
-	return func(ctx context.Context) error {
-		_, err := a.w.store.Release(ctx, a.task, delay)
-		return err
+	return func(ctx context.Context) (Status, error) { return a.w.store.Release(ctx, a.task, delay) }
+}
+
+// discard ends the task as canceled, with the reason as its error: a cancel that the handler asks
+// for itself.
+func (a *attempt) discard(d *discardError) write {
+	raw := (&Failure{Type: "Discarded", Code: CodeDiscarded, Message: d.reason}).record(a.w.store.dialect.CheckJSON)
+	return func(ctx context.Context) (Status, error) {
+		if _, err := a.w.store.Cancel(ctx, a.task.ID); err != nil {
+			if errors.Is(err, ErrState) || errors.Is(err, ErrNotFound) {
+				err = &LeaseLostError{TaskID: a.task.ID}
+			}
+			return "", err
+		}
+		return a.w.store.Fail(ctx, a.task, raw, false, 0)
 	}
 }
 
 // confirm checks that the application committed what CompleteIn wrote.
-func (a *attempt) confirm(ctx context.Context) error {
+func (a *attempt) confirm(ctx context.Context) (Status, error) {
 	now, err := a.w.store.Status(ctx, a.task.ID)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil // purged already
+		return Succeeded, nil // purged already
 	case err != nil:
-		return err
+		return "", err
 	case now.Status != Running:
 		a.w.store.wakeTask(a.task.ID)
-		return nil
+		return now.Status, nil
 	}
 	f := &Failure{Type: "NotCommitted", Code: CodeTaskError, Message: "the handler returned without committing the transaction of CompleteIn", Retryable: true}
 	return a.fail(f, nil)(ctx)
@@ -187,15 +224,18 @@ func (a *attempt) settle(write write) {
 	ctx := context.WithoutCancel(a.ctx)
 	pause := 20 * time.Millisecond
 	for {
-		err := write(ctx)
+		status, err := write(ctx)
 		switch {
 		case err == nil:
+			a.w.emit(Event{Kind: TaskSettled, Task: a.task, Status: status, Took: time.Since(a.call.started)})
 			return
 		case isLost(err):
 			a.w.survived(fmt.Errorf("holdfast: the outcome of attempt %d came too late: %w", a.task.Attempt, err))
+			a.w.emit(Event{Kind: TaskLost, Task: a.task, Err: err})
 			return
 		case errors.Is(err, ErrClosed), !time.Now().Before(time.Unix(0, a.lease.Load())):
 			a.w.survived(fmt.Errorf("holdfast: the outcome of %s could not be written before its lease ended: %w", a.task.ID, err))
+			a.w.emit(Event{Kind: TaskLost, Task: a.task, Err: err})
 			return
 		}
 		a.w.survived(fmt.Errorf("holdfast: the outcome of %s is not written yet and will be tried again: %w", a.task.ID, err))

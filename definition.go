@@ -49,7 +49,7 @@ func (d Definition[In, Out]) Handle(w *Worker, fn func(ctx context.Context, run 
 	w.Handle(d.name, func(ctx context.Context, run *Run) (any, error) {
 		var in In
 		if err := run.Task().Decode(&in); err != nil {
-			return nil, &Failure{Type: "InvalidPayload", Code: CodeInvalidPayload, Message: errorText(err), Retryable: true}
+			return nil, invalidPayload(err)
 		}
 		out, err := fn(ctx, run, in)
 		if err != nil {

@@ -28,6 +28,14 @@ type snoozeError struct{ d time.Duration }
 
 func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.d) }
 
+// Discard, returned by a handler, ends the task as canceled: there is nothing to do any more, and
+// that is no failure.
+func Discard(reason string) error { return &discardError{reason} }
+
+type discardError struct{ reason string }
+
+func (e *discardError) Error() string { return "discarded: " + e.reason }
+
 // maxErrorText bounds the message and the details of a failure record.
 const maxErrorText = 64 << 10
 

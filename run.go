@@ -18,6 +18,34 @@ func (r *Run) Task() *Task { return r.a.task }
 // Attempt counts from 1.
 func (r *Run) Attempt() int { return r.a.task.Attempt }
 
+// Context is the task's own context: the handler's, or, in a batch, that of this one task.
+func (r *Run) Context() context.Context { return r.a.ctx }
+
+// Complete ends one task of a batch with its result, before the handler returns. It does nothing
+// when the task has ended already.
+func (r *Run) Complete(ctx context.Context, result any) error {
+	raw, err := r.a.w.encodeResult(result)
+	if err != nil {
+		return err
+	}
+	if r.a.take() {
+		r.a.finish(r.a.complete(raw))
+	}
+	return nil
+}
+
+// Fail ends one task of a batch by an error, as if its handler had returned it. It does nothing when
+// the task has ended already.
+func (r *Run) Fail(ctx context.Context, err error) error {
+	if err == nil {
+		return invalid("error", "", "is nil; use Complete for a success")
+	}
+	if r.a.take() {
+		r.a.finish(r.a.outcome(nil, err))
+	}
+	return nil
+}
+
 // Log is the worker's logger with the task's id, name, queue and attempt.
 func (r *Run) Log() *slog.Logger {
 	t := r.a.task

@@ -175,6 +175,7 @@ const (
 	CodeNoHandler            = "no_handler"            // nobody to run it
 	CodePanic                = "handler_panic"         // ours: the handler panicked; details hold the stack
 	CodeInvalidPayload       = "invalid_payload"       // ours: the payload does not fit the handler's type
+	CodeDiscarded            = "discarded"             // ours: the handler discarded the task
 )
 
 func (f *Failure) Error() string { return fmt.Sprintf("%s (%s)", f.Message, f.Code) }

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -21,6 +21,11 @@ type WorkerConfig struct {
 	Queues []string
 	// Concurrency is how many tasks run at once; 10 if 0.
 	Concurrency int
+	// Resources names shared resources and how many calls may use each at once; see UseResource.
+	Resources map[string]int
+	// PayloadBytes bounds the payloads of the tasks held at once: above it nothing is claimed, except
+	// that one task is always taken. 0 is no bound.
+	PayloadBytes int64
 	// Lease is how long a task stays this worker's without a sign of life; 30 s if 0. A worker that
 	// dies silently holds its tasks for that long.
 	Lease time.Duration
@@ -44,29 +49,11 @@ type WorkerConfig struct {
 	// OnError is told what the worker survived: a claim or a heartbeat that failed, a result that came
 	// too late. It is called from the worker's goroutines and must not block. May be nil.
 	OnError func(error)
-}
-
-// HandlerFunc runs one attempt. What it returns is the task's result, encoded as JSON; nil is none.
-// An error fails the attempt; see Permanent, Snooze and Failure. ctx ends, with a telling
-// context.Cause, when the task is canceled (ErrCancelRequested), the lease is lost (ErrLeaseLost),
-// the attempt's time is up (ErrAttemptTimeout) or the worker stops (ErrWorkerStopping).
-type HandlerFunc func(ctx context.Context, run *Run) (result any, err error)
-
-// HandlerOption changes how one handler's tasks run.
-type HandlerOption func(*handler)
-
-// AttemptTimeout bounds one attempt. When the time is up its context ends and the attempt has failed
-// with code handler_timeout, whatever the handler does.
-func AttemptTimeout(d time.Duration) HandlerOption { return func(h *handler) { h.timeout = d } }
-
-// RetryBackoff is the handler's own backoff.
-func RetryBackoff(b Backoff) HandlerOption { return func(h *handler) { h.backoff = b } }
-
-type handler struct {
-	name    string
-	fn      HandlerFunc
-	timeout time.Duration
-	backoff Backoff
+	// OnEvent is told what happens to each task, from the worker's goroutines; it must not block. May be
+	// nil. See also Worker.Subscribe.
+	OnEvent func(Event)
+	// Middleware wraps every handler; the first is the outermost.
+	Middleware []Middleware
 }
 
 // Worker claims tasks that it has handlers for and runs them.
@@ -80,9 +67,18 @@ type Worker struct {
 	state    workerState
 	handlers map[string]*handler
 	held     map[*attempt]struct{} // every lease that this worker answers for
-	ready    []*attempt            // claimed, not started
-	active   int                   // handlers that run
-	average  time.Duration         // how long handlers have taken lately; 0 when not known
+	ready    []*call               // claimed, not started
+	active   int                   // calls that run
+	bytes    int64                 // payloads of what is held
+	payload  int64                 // average payload of what was claimed lately
+	used     map[string]int        // calls claimed or running, by resource
+	average  time.Duration         // how long calls have taken lately; 0 when not known
+
+	plain   []string   // names that share one draw
+	special []*handler // those with quotas of their own
+	turn    int        // which of the draws comes first
+
+	events events
 
 	wake     chan struct{} // capacity 1: a slot came free, or the worker shall stop
 	stopping chan struct{} // closed when Stop begins
@@ -117,7 +113,7 @@ func NewWorker(store *Store, config WorkerConfig) *Worker {
 	config.ID = cmp.Or(config.ID, newWorkerID())
 	w := &Worker{
 		store: store, client: config.Client, config: config, log: config.Log,
-		handlers: map[string]*handler{}, held: map[*attempt]struct{}{},
+		handlers: map[string]*handler{}, held: map[*attempt]struct{}{}, used: map[string]int{},
 		wake: make(chan struct{}, 1), stopping: make(chan struct{}), empty: make(chan struct{}),
 	}
 	if w.log == nil {
@@ -143,27 +139,6 @@ func newWorkerID() string {
 // ID is the worker's name in the task table.
 func (w *Worker) ID() string { return w.config.ID }
 
-// Handle registers the handler of a name. It panics when the name has one already, or when the
-// worker has started: both are mistakes of the program.
-func (w *Worker) Handle(name string, fn HandlerFunc, options ...HandlerOption) {
-	h := &handler{name: name, fn: fn, backoff: w.config.Backoff}
-	for _, o := range options {
-		o(h)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := checkText("name", name, true); err != nil {
-		panic(err)
-	}
-	if w.handlers[name] != nil {
-		panic(fmt.Sprintf("holdfast: name %q has a handler already", name))
-	}
-	if w.state != idle {
-		panic(fmt.Sprintf("holdfast: handler %q was registered after the worker had started", name))
-	}
-	w.handlers[name] = h
-}
-
 func (w *Worker) check() error {
 	c := &w.config
 	switch {
@@ -180,6 +155,11 @@ func (w *Worker) check() error {
 	}
 	for _, q := range c.Queues {
 		if err := checkText("queue", q, true); err != nil {
+			return err
+		}
+	}
+	for _, h := range w.handlers {
+		if err := h.check(c.Resources); err != nil {
 			return err
 		}
 	}
@@ -212,12 +192,15 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.state = started
 	base, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end
-	names := make([]string, 0, len(w.handlers))
-	for n := range w.handlers {
-		names = append(names, n)
+	names := slices.Sorted(maps.Keys(w.handlers))
+	for _, n := range names {
+		if h := w.handlers[n]; h.special() {
+			w.special = append(w.special, h)
+		} else {
+			w.plain = append(w.plain, n)
+		}
 	}
-	slices.Sort(names)
-	w.loops.Go(func() { w.claimLoop(base, names) })
+	w.loops.Go(func() { w.claimLoop(base) })
 	w.loops.Go(func() { w.heartbeatLoop(base) })
 	w.log.Info("holdfast: worker started", "queues", w.config.Queues, "names", names, "concurrency", w.config.Concurrency)
 	return nil
@@ -238,7 +221,10 @@ func (w *Worker) Stop(ctx context.Context) (err error) {
 		w.state = stopped
 		close(w.stopping)
 	}
-	unstarted := w.ready
+	var unstarted []*attempt
+	for _, c := range w.ready {
+		unstarted = append(unstarted, c.attempts...)
+	}
 	w.ready = nil
 	w.closeIfEmpty()
 	w.mu.Unlock()
@@ -291,6 +277,7 @@ func (w *Worker) handBack(list []*attempt) error {
 	for _, a := range list {
 		if a.take() {
 			a.cancel(ErrWorkerStopping)
+			w.emit(Event{Kind: TaskReturned, Task: a.task})
 			tasks = append(tasks, a.task)
 		}
 	}
@@ -309,171 +296,6 @@ func (w *Worker) handBack(list []*attempt) error {
 		return fmt.Errorf("holdfast: %d tasks could not be handed back and wait for their leases to end: %w", len(tasks), err)
 	}
 	return nil
-}
-
-// claimLoop keeps the slots filled.
-func (w *Worker) claimLoop(ctx context.Context, names []string) {
-	ear := w.store.dialect.Hub().ListenQueues(w.config.Queues...)
-	defer ear.Close()
-	failures := 0
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		room := w.room()
-		if room < 0 {
-			return
-		}
-		wait := w.config.Poll
-		if room > 0 {
-			began := time.Now()
-			got, err := w.store.Claim(ctx, Claim{Queues: w.config.Queues, Draws: []Draw{{Names: names, Limit: room}}, WorkerID: w.config.ID, Lease: w.config.Lease})
-			switch {
-			case err != nil:
-				if ctx.Err() == nil {
-					w.survived(fmt.Errorf("holdfast: claim: %w", err))
-				}
-				failures++
-				wait = min(w.config.Poll<<min(failures, 6), 10*time.Second)
-				wait = wait/2 + mathrand.N(wait/2)
-			case len(got.Tasks) > 0:
-				failures = 0
-				w.begin(ctx, got.Tasks, began)
-				continue
-			default:
-				failures = 0
-				if got.Next > 0 && got.Next < wait {
-					wait = got.Next
-				}
-			}
-		}
-		timer.Reset(wait)
-		var wake <-chan struct{}
-		if room > 0 && failures == 0 {
-			wake = ear.Arm()
-		}
-		select {
-		case <-wake:
-		case <-w.freed(room):
-		case <-timer.C:
-		case <-w.stopping:
-		}
-		ear.Disarm()
-	}
-}
-
-// freed is the signal that a slot came free; of no interest while there was room and no work.
-func (w *Worker) freed(room int) <-chan struct{} {
-	if room > 0 {
-		return nil
-	}
-	return w.wake
-}
-
-// quickHandler is how fast handlers must be for tasks to be claimed ahead: then a claim takes longer
-// than its tasks, and the slots would wait for it. Slow tasks are left to workers with free slots.
-const quickHandler = 5 * time.Millisecond
-
-// room is how many tasks to claim now; -1 when the worker stops.
-func (w *Worker) room() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.state == stopped {
-		return -1
-	}
-	free := w.config.Concurrency - w.active - len(w.ready)
-	if w.average == 0 || w.average > quickHandler {
-		return max(free, 0)
-	}
-	// At most as many again as run at once, claimed when half of them are gone; outcomes that are
-	// being written count, so that a slow database holds the claims back.
-	ahead := min(w.config.Concurrency, 3*w.config.Concurrency-len(w.held))
-	if room := free + ahead; room > 0 && room >= (w.config.Concurrency+1)/2 {
-		return room
-	}
-	return 0
-}
-
-// begin takes in claimed tasks and starts them. began is when the claim was sent: their leases end no
-// sooner than that plus the lease's length.
-func (w *Worker) begin(ctx context.Context, tasks []*Task, began time.Time) {
-	var late []*attempt
-	w.mu.Lock()
-	for _, t := range tasks {
-		a := newAttempt(ctx, w, t, began.Add(w.config.Lease))
-		w.held[a] = struct{}{}
-		if w.state == stopped {
-			late = append(late, a)
-			continue
-		}
-		w.ready = append(w.ready, a)
-	}
-	w.fill()
-	w.mu.Unlock()
-	if err := w.handBack(late); err != nil {
-		w.survived(err)
-	}
-}
-
-// fill starts claimed tasks in free slots. The worker's lock is held.
-func (w *Worker) fill() {
-	n := 0
-	for n < len(w.ready) && w.active < w.config.Concurrency {
-		a := w.ready[n]
-		n++
-		w.active++
-		a.slot = true
-		go a.execute()
-	}
-	w.ready = slices.Delete(w.ready, 0, n)
-}
-
-// free gives the attempt's slot to the next task, while its outcome is still being written.
-func (w *Worker) free(a *attempt) {
-	took := time.Since(a.started)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !a.slot {
-		return
-	}
-	a.slot = false
-	w.active--
-	if w.average == 0 {
-		w.average = max(took, 1)
-	} else {
-		w.average += (took - w.average) / 16
-	}
-	w.fill()
-	w.signal()
-}
-
-func (w *Worker) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// letGo forgets an attempt that has ended and frees its slot. It may be called more than once.
-func (w *Worker) letGo(a *attempt) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.held[a]; !ok {
-		return
-	}
-	delete(w.held, a)
-	if a.slot {
-		a.slot = false
-		w.active--
-	}
-	w.fill()
-	w.closeIfEmpty()
-	w.signal()
-}
-
-func (w *Worker) closeIfEmpty() {
-	if w.state == stopped && len(w.held) == 0 {
-		w.stopped.Do(func() { close(w.empty) })
-	}
 }
 
 // survived reports what went wrong and did not end the worker.
