@@ -201,3 +201,22 @@ func (c *Client) Stats(ctx context.Context, queue string) ([]QueueStats, error) 
 func (c *Client) QueueDepth(ctx context.Context, queue string, max int) (int, error) {
 	return c.store.QueueDepth(ctx, queue, max)
 }
+
+// SetLimit sets or changes a limit that all workers share. See Limit.
+func (c *Client) SetLimit(ctx context.Context, l Limit) error { return c.store.SetLimit(ctx, l) }
+
+// Limits lists all shared limits and pauses.
+func (c *Client) Limits(ctx context.Context) ([]Limit, error) { return c.store.Limits(ctx) }
+
+// PauseQueue keeps all workers from claiming of the queue. See Store.PauseQueue.
+func (c *Client) PauseQueue(ctx context.Context, queue string) error {
+	return c.store.PauseQueue(ctx, queue)
+}
+
+// ResumeQueue ends a pause.
+func (c *Client) ResumeQueue(ctx context.Context, queue string) error {
+	return c.store.ResumeQueue(ctx, queue)
+}
+
+// Drain waits until nothing of the queue is due or running. See Store.Drain.
+func (c *Client) Drain(ctx context.Context, queue string) error { return c.store.Drain(ctx, queue) }

@@ -62,3 +62,20 @@ func cleanText(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	return strings.ReplaceAll(s, "\x00", "\uFFFD")
 }
+
+// withField adds one member to a JSON object; nil counts as an empty one. The other members keep
+// their bytes.
+func withField(field string, object json.RawMessage, name, value string) (json.RawMessage, error) {
+	members := map[string]json.RawMessage{}
+	if object != nil {
+		if err := json.Unmarshal(object, &members); err != nil || members == nil {
+			return nil, invalid(field, string(object), "is no JSON object, so "+name+" cannot be added to it")
+		}
+	}
+	v, err := encode(field, value, 0)
+	if err != nil {
+		return nil, err
+	}
+	members[name] = v
+	return encode(field, members, 0)
+}

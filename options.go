@@ -11,8 +11,9 @@ type SubmitOption func(*submission)
 // submission collects options; the first mistake is kept and refused at the edge.
 type submission struct {
 	Submission
-	metadata any
-	err      error
+	metadata  any
+	partition string
+	err       error
 }
 
 func (s *submission) refuse(err error) { s.err = cmp.Or(s.err, err) }
@@ -106,6 +107,11 @@ func (i Item) build(limit int, before []SubmitOption) (*Submission, error) {
 	}
 	if s.metadata != nil {
 		if s.Submission.Metadata, err = encode("metadata", s.metadata, limit); err != nil {
+			return nil, err
+		}
+	}
+	if s.partition != "" {
+		if s.Submission.Metadata, err = withField("metadata", s.Submission.Metadata, partitionField, s.partition); err != nil {
 			return nil, err
 		}
 	}

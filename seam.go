@@ -35,13 +35,18 @@ const (
 	StmtList        Statement = "list"          // Limit, Offset, and any filter → tasks
 	StmtStats       Statement = "stats"         // Queue or not → queue, status, count
 	StmtDepth       Statement = "depth"         // Queue, Limit → count
+	StmtBusy        Statement = "busy"          // Queue, Now → count: whether anything is due or running (0 or 1)
 	StmtMeta        Statement = "meta"          // Key → value
+	StmtLimits      Statement = "limits"        // → kind, key, concurrency, …: all shared limits
+	StmtLimitPut    Statement = "limit_put"     // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
+	StmtLimitPause  Statement = "limit_pause"   // Kind, Key, Reset (resume), Now → nothing
+	StmtLimitDrop   Statement = "limit_drop"    // Kind, Key → nothing, if the row has no bound left
 )
 
 // Writes tells whether the statement changes anything.
 func (s Statement) Writes() bool {
 	switch s {
-	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta:
+	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy:
 		return false
 	}
 	return true
@@ -70,6 +75,16 @@ type Row struct {
 	BeforeID  string
 	Below     int64   // priority, exclusive
 	Hints     []int64 // row numbers, see Hint
+	Partition string
+
+	// A shared limit; its name is in Key.
+	Kind        LimitKind
+	Concurrency int64
+	RateCount   int64
+	RatePeriod  int64 // ms
+	RateBurst   int64
+	TAT         int64     // theoretical arrival time, epoch microseconds
+	PausedAt    time.Time // zero unless paused
 }
 
 // Column names the fields of Row as SQL does.
@@ -129,6 +144,14 @@ const (
 	colBeforeId
 	colBelow
 	colHints
+	colPartition
+	colKind
+	colConcurrency
+	colRateCount
+	colRatePeriodMs
+	colRateBurst
+	colTatUs
+	colPausedAtMs
 )
 
 var columnNames = [...]string{
@@ -142,7 +165,9 @@ var columnNames = [...]string{
 	colQueues: "queues", colNames: "names", colLeaseMs: "lease_ms", colDelayMs: "delay_ms",
 	colOlderMs: "older_ms", colNow: "now", colLimit: "limit", colOffset: "offset", colCount: "count",
 	colReset: "reset", colRetryable: "retryable", colBeforeMs: "before_ms", colBeforeId: "before_id",
-	colBelow: "below", colHints: "hints",
+	colBelow: "below", colHints: "hints", colPartition: "partition",
+	colKind: "kind", colConcurrency: "concurrency", colRateCount: "rate_count", colRatePeriodMs: "rate_period_ms",
+	colRateBurst: "rate_burst", colTatUs: "tat_us", colPausedAtMs: "paused_at_ms",
 }
 
 // TaskColumns is the list of all columns of the task table, for SQL.
@@ -237,6 +262,22 @@ func (r *Row) At(c Column) (field any, nullable bool) {
 		return &r.Below, false
 	case colHints:
 		return &r.Hints, false
+	case colPartition:
+		return &r.Partition, false
+	case colKind:
+		return (*string)(&r.Kind), false
+	case colConcurrency:
+		return &r.Concurrency, false
+	case colRateCount:
+		return &r.RateCount, false
+	case colRatePeriodMs:
+		return &r.RatePeriod, false
+	case colRateBurst:
+		return &r.RateBurst, false
+	case colTatUs:
+		return &r.TAT, false
+	case colPausedAtMs:
+		return &r.PausedAt, true
 	}
 	panic("holdfast: no such column")
 }

@@ -132,6 +132,12 @@ func (s *Store) wakeQueue(queue string) {
 	}
 }
 
+func (s *Store) wakeAll() {
+	if !s.inTx {
+		s.dialect.Hub().WakeAll()
+	}
+}
+
 func (s *Store) wakeTask(id string) {
 	if !s.inTx {
 		s.dialect.Hub().WakeTask(id)

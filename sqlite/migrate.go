@@ -27,7 +27,8 @@ type migration struct {
 func migrations() []migration {
 	tables, err1 := files.ReadFile("schema/tables.sql")
 	indexes, err2 := files.ReadFile("schema/indexes.sql")
-	if err := errors.Join(err1, err2); err != nil {
+	limits, err3 := files.ReadFile("schema/limits.sql")
+	if err := errors.Join(err1, err2, err3); err != nil {
 		panic(err) // the files are embedded
 	}
 	return []migration{
@@ -42,6 +43,7 @@ func migrations() []migration {
 		{"0009_purge_queue_index.sql", ""},
 		{"0010_drop_status_index.sql", "drop index if exists cairnq_tasks_status_idx"},
 		{leanIndexes, string(indexes)},
+		{"holdfast_0003_limits", string(limits)},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/claiming"
 	"github.com/eda94727/holdfast/internal/sqlitefile"
 )
 
@@ -20,11 +21,6 @@ type runner interface {
 	// change runs a statement that answers no rows, and tells whether it changed any.
 	change(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row) (bool, error)
 }
-
-func newRow() *holdfast.Row { return new(holdfast.Row) }
-
-// always gives the same row, for answers that nobody keeps.
-func always(r *holdfast.Row) func() *holdfast.Row { return func() *holdfast.Row { return r } }
 
 // query runs stmt for each of rows. A statement that carries SQLite's row number as a hint is run
 // again without it when nothing was found: VACUUM may have renumbered the rows.
@@ -40,7 +36,7 @@ func query(ctx context.Context, r runner, stmt holdfast.Statement, each func(int
 			}
 			if done {
 				if each != nil {
-					a := newRow()
+					a := claiming.NewRow()
 					a.ID, a.Status = row.ID, holdfast.Succeeded
 					if err := each(i, a); err != nil {
 						return err
@@ -57,13 +53,13 @@ func query(ctx context.Context, r runner, stmt holdfast.Statement, each func(int
 			}
 			return each(i, a)
 		}
-		if err := r.run(ctx, stmt, row, newRow, one); err != nil {
+		if err := r.run(ctx, stmt, row, claiming.NewRow, one); err != nil {
 			return err
 		}
 		if answers == 0 && row.Hinted() {
 			plain := *row
 			plain.DropHint()
-			if err := r.run(ctx, stmt, &plain, newRow, one); err != nil {
+			if err := r.run(ctx, stmt, &plain, claiming.NewRow, one); err != nil {
 				return err
 			}
 		}
@@ -79,7 +75,7 @@ func (n native) Query(ctx context.Context, stmt holdfast.Statement, each func(in
 }
 
 func (n native) Claim(ctx context.Context, c *holdfast.Claim) (*holdfast.Claimed, error) {
-	return claim(ctx, n, c)
+	return claiming.Claim(ctx, claimer{n}, c, &claiming.Turns{})
 }
 
 func (n native) change(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row) (bool, error) {

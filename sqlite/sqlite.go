@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/claiming"
 	"github.com/eda94727/holdfast/internal/sqlitefile"
 )
 
@@ -70,7 +71,7 @@ func Open(ctx context.Context, path string, options ...Option) (*holdfast.Store,
 	if err != nil {
 		return nil, translate(err)
 	}
-	d := &dialect{file: file}
+	d := &dialect{file: file, turns: &claiming.Turns{}}
 	d.hub = holdfast.NewHub(d.listen)
 	if err := migrate(ctx, file, time.Now); err != nil {
 		file.Close()
@@ -81,9 +82,10 @@ func Open(ctx context.Context, path string, options ...Option) (*holdfast.Store,
 
 // dialect implements holdfast.Dialect on a file.
 type dialect struct {
-	file *sqlitefile.File
-	hub  *holdfast.Hub
-	stop func() // ends the watch for other processes; used under the hub's lock
+	file  *sqlitefile.File
+	hub   *holdfast.Hub
+	turns *claiming.Turns
+	stop  func() // ends the watch for other processes; used under the hub's lock
 }
 
 func (d *dialect) Name() string                           { return "sqlite" }
@@ -162,7 +164,7 @@ func (d *dialect) Atomic(ctx context.Context, op string, fn func(holdfast.Sessio
 // Claim implements holdfast.Session.
 func (d *dialect) Claim(ctx context.Context, c *holdfast.Claim) (found *holdfast.Claimed, err error) {
 	err = d.file.Write(ctx, "claim", func(conn *sqlitefile.Conn) (err error) {
-		found, err = claim(ctx, native{conn}, c)
+		found, err = claiming.Claim(ctx, claimer{native{conn}}, c, d.turns)
 		return err
 	})
 	return found, translate(err)
@@ -171,7 +173,7 @@ func (d *dialect) Claim(ctx context.Context, c *holdfast.Claim) (found *holdfast
 // Claimable implements holdfast.Dialect.
 func (d *dialect) Claimable(ctx context.Context, c *holdfast.Claim) (now bool, next time.Duration, err error) {
 	err = d.file.Read(ctx, func(conn *sqlitefile.Conn) (err error) {
-		now, next, err = claimable(ctx, native{conn}, c)
+		now, next, err = claiming.Claimable(ctx, claimer{native{conn}}, c)
 		return err
 	})
 	return now, next, translate(err)

@@ -14,19 +14,8 @@ import (
 //go:embed sql/*.sql schema/*.sql
 var files embed.FS
 
-// Statements of this dialect alone: a claim is several small steps here, since a step costs
-// microseconds and each reads only the index entries that it needs.
-const (
-	stmtNextLease    holdfast.Statement = "next_lease"
-	stmtClaimNext    holdfast.Statement = "claim_next"
-	stmtClaimNextAny holdfast.Statement = "claim_next_any"
-	stmtClaimPick    holdfast.Statement = "claim_pick"
-	stmtClaimPickAny holdfast.Statement = "claim_pick_any"
-	stmtClaimRead    holdfast.Statement = "claim_read"
-	stmtClaimTake    holdfast.Statement = "claim_take"
-	// The short form of complete that nearly every task takes.
-	stmtCompletePlain holdfast.Statement = "complete_plain"
-)
+// stmtCompletePlain is the short form of complete that nearly every task takes.
+const stmtCompletePlain holdfast.Statement = "complete_plain"
 
 // statement is one SQL text with its parameters and, once it has run, its result columns.
 type statement struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/claiming"
 )
 
 // Tx lets the store work inside a transaction of the application's own, on a connection of any
@@ -35,7 +36,7 @@ func (t sqlTx) Query(ctx context.Context, stmt holdfast.Statement, each func(int
 }
 
 func (t sqlTx) Claim(ctx context.Context, c *holdfast.Claim) (*holdfast.Claimed, error) {
-	return claim(ctx, t, c)
+	return claiming.Claim(ctx, claimer{t}, c, &claiming.Turns{})
 }
 
 func (t sqlTx) run(ctx context.Context, stmt holdfast.Statement, in *holdfast.Row, next func() *holdfast.Row, each func(*holdfast.Row) error) error {
