@@ -36,8 +36,8 @@ var (
 // rule fails the test: whoever adds a package says here where it stands.
 var rules = map[string]rule{
 	".":         {modules: core, never: slices.Concat(web, cli)},
-	"sqlite":    {ours: []string{".", "internal/sqlitefile", "internal/sqltext"}, modules: slices.Concat(core, sqliteDriver), never: slices.Concat(web, cli)},
-	"postgres":  {ours: []string{".", "internal/sqltext"}, modules: slices.Concat(core, postgresDriver), never: slices.Concat(web, cli)},
+	"sqlite":    {ours: []string{".", "internal/claiming", "internal/sqlitefile", "internal/sqltext"}, modules: slices.Concat(core, sqliteDriver), never: slices.Concat(web, cli)},
+	"postgres":  {ours: []string{".", "internal/claiming", "internal/sqltext"}, modules: slices.Concat(core, postgresDriver), never: slices.Concat(web, cli)},
 	"storetest": {ours: []string{"."}, never: slices.Concat(web, cli, drivers)},
 	"telemetry": {ours: []string{"."}, never: slices.Concat(cli, drivers)},
 	"dashboard": {ours: []string{".", "outbox"}, never: cli},
@@ -49,6 +49,7 @@ var rules = map[string]rule{
 	"cmd/holdfast": {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}},
 	"examples/…":   {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}, never: cli},
 
+	"internal/claiming":   {ours: []string{"."}, modules: core, never: slices.Concat(web, cli)},
 	"internal/sqlitefile": {modules: sqliteDriver, never: slices.Concat(web, cli)},
 	"internal/sqltext":    {modules: []string{}, never: web},
 

@@ -1,7 +1,8 @@
 -- The protocol's indexes under the protocol's names, each no larger than the statements need that
 -- read it: a task is inserted once and updated twice, and every full index would be written each time.
--- Statements of every library say "status = 'queued'", "status = 'running'" and
--- "completed_at_ms is not null" literally, so these serve all of them.
+-- Statements of every library say "status = 'queued'", "status = 'running'" and compare
+-- completed_at_ms, so these serve all of them. No condition here uses IN: SQLite builds a temporary
+-- table for a list of more than two, anew for each statement that touches the column.
 drop index if exists cairnq_tasks_claim_idx;
 drop index if exists cairnq_tasks_claim_name_idx;
 drop index if exists cairnq_tasks_lease_idx;
@@ -19,13 +20,14 @@ create index cairnq_tasks_lease_idx on cairnq_tasks (lease_until_ms)
   where status = 'running' and lease_until_ms is not null;
 create index cairnq_tasks_completed_idx on cairnq_tasks (completed_at_ms)
   where completed_at_ms is not null;
--- What is purged by status, listed by name or root is rarely a plain success without a tree.
+-- What is looked for by status or by name among ended tasks is what went wrong, and who is looked for
+-- by root has one that is not itself.
 create index cairnq_tasks_status_completed_idx on cairnq_tasks (status, completed_at_ms)
-  where status = 'failed' or status = 'canceled';
+  where error is not null;
 create index cairnq_tasks_queue_completed_idx on cairnq_tasks (queue, completed_at_ms)
-  where status in ('succeeded', 'failed', 'canceled');
+  where completed_at_ms is not null;
 create index cairnq_tasks_name_idx on cairnq_tasks (name)
-  where status = 'failed' or status = 'canceled';
+  where error is not null;
 create index cairnq_tasks_root_idx on cairnq_tasks (root_id)
   where root_id <> id;
 create index cairnq_tasks_correlation_idx on cairnq_tasks (correlation_id)
