@@ -97,16 +97,23 @@ func (s *Store) Claim(ctx context.Context, c Claim) (*Claimed, error) {
 	if len(c.Queues) == 0 {
 		return nil, invalid("queues", "", "is empty; name at least one queue")
 	}
-	if c.Lease < time.Millisecond {
-		return nil, invalid("lease", c.Lease, "is below a millisecond")
-	}
-	if err := checkDuration("lease", c.Lease); err != nil {
+	if err := checkLease(c.Lease); err != nil {
 		return nil, err
 	}
-	for _, d := range c.Draws {
+	var err error
+	if c.Queues, err = checkSet("queues", c.Queues); err != nil {
+		return nil, err
+	}
+	draws := c.Draws
+	c.Draws = make([]Draw, len(draws))
+	for i, d := range draws {
 		if err := checkLimit("limit", d.Limit); err != nil {
 			return nil, err
 		}
+		if d.Names, err = checkSet("names", d.Names); err != nil {
+			return nil, err
+		}
+		c.Draws[i] = d
 	}
 	c.Recover = leaseExpired
 	if c.Now.IsZero() {

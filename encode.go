@@ -50,6 +50,18 @@ func checkJSON(raw []byte) error {
 	return nil
 }
 
+// checkJSON refuses what is no JSON, and JSON that the database cannot keep.
+func (s *Store) checkJSON(field string, raw json.RawMessage) error {
+	err := checkJSON(raw)
+	if err == nil {
+		err = s.dialect.CheckJSON(raw)
+	}
+	if err != nil {
+		return &NotJSONError{Field: field, Err: err}
+	}
+	return nil
+}
+
 func decode(field string, raw json.RawMessage, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return &NotJSONError{Field: field, Err: err}

@@ -21,7 +21,7 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	if err := cmp.Or(checkText("worker_id", worker, true), checkDuration("lease", lease)); err != nil {
+	if err := cmp.Or(checkText("worker_id", worker, true), checkLease(lease)); err != nil {
 		return nil, err
 	}
 	found := make(map[string]Held, len(ids))
@@ -67,8 +67,8 @@ func (s *Store) Complete(ctx context.Context, own *Task, result json.RawMessage)
 
 func (s *Store) finish(ctx context.Context, stmt Statement, own *Task, result json.RawMessage) (Status, error) {
 	if result != nil {
-		if err := s.dialect.CheckJSON(result); err != nil {
-			return "", &NotJSONError{Field: "result", Err: err}
+		if err := s.checkJSON("result", result); err != nil {
+			return "", err
 		}
 	}
 	row := &Row{Task: Task{ID: own.ID, WorkerID: own.WorkerID, Result: result, row: own.row}}
@@ -84,8 +84,8 @@ func (s *Store) Fail(ctx context.Context, own *Task, failure json.RawMessage, re
 	if failure == nil {
 		failure = emptyObject
 	}
-	if err := s.dialect.CheckJSON(failure); err != nil {
-		return "", &NotJSONError{Field: "error", Err: err}
+	if err := s.checkJSON("error", failure); err != nil {
+		return "", err
 	}
 	row := &Row{Task: Task{ID: own.ID, WorkerID: own.WorkerID, Error: failure, row: own.row}, Retryable: retryable, Delay: delay.Milliseconds()}
 	return s.owned(ctx, StmtFail, row)

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -48,6 +49,30 @@ func checkDuration(field string, d time.Duration) error {
 		return invalid(field, d, "is longer than 100 years")
 	}
 	return nil
+}
+
+func checkLease(d time.Duration) error {
+	if d < time.Millisecond {
+		return invalid("lease", d, "is below a millisecond")
+	}
+	return checkDuration("lease", d)
+}
+
+// checkSet checks every text of a list and leaves out what is in it twice.
+func checkSet(field string, list []string) ([]string, error) {
+	twice := false
+	for i, s := range list {
+		if err := checkText(field, s, true); err != nil {
+			return nil, err
+		}
+		twice = twice || slices.Contains(list[:i], s)
+	}
+	if twice {
+		list = slices.Clone(list)
+		slices.Sort(list)
+		list = slices.Compact(list)
+	}
+	return list, nil
 }
 
 func checkLimit(field string, n int) error {

@@ -75,7 +75,8 @@ func (t *Task) Cursor() string { return strconv.FormatInt(t.CreatedAt.UnixMilli(
 // List answers tasks, newest first.
 func (s *Store) List(ctx context.Context, f Filter) ([]*Task, error) {
 	row := &Row{Limit: int64(cmp.Or(f.Limit, DefaultListLimit)), Offset: int64(f.Offset)}
-	if err := cmp.Or(checkLimit("limit", f.Limit), checkLimit("offset", f.Offset)); err != nil {
+	if err := cmp.Or(checkLimit("limit", f.Limit), checkLimit("offset", f.Offset), checkText("queue", f.Queue, false), checkText("name", f.Name, false),
+		checkText("root_id", f.RootID, false), checkText("correlation_id", f.CorrelationID, false)); err != nil {
 		return nil, err
 	}
 	if f.Status != "" {
@@ -86,7 +87,7 @@ func (s *Store) List(ctx context.Context, f Filter) ([]*Task, error) {
 	if f.After != "" {
 		ms, id, ok := strings.Cut(f.After, ".")
 		n, err := strconv.ParseInt(ms, 10, 64)
-		if !ok || err != nil {
+		if !ok || err != nil || checkText("after", id, true) != nil {
 			return nil, invalid("after", f.After, "is no cursor; use the Cursor of a task that List answered")
 		}
 		row.BeforeMS, row.BeforeID = n, id
@@ -185,7 +186,7 @@ const DefaultPurgeLimit = 1000
 
 // Purge deletes ended tasks, oldest first, with their keys, and answers their ids.
 func (s *Store) Purge(ctx context.Context, f PurgeFilter) ([]string, error) {
-	if err := cmp.Or(checkDuration("older_than", f.OlderThan), checkLimit("limit", f.Limit)); err != nil {
+	if err := cmp.Or(checkDuration("older_than", f.OlderThan), checkLimit("limit", f.Limit), checkText("queue", f.Queue, false), checkText("name", f.Name, false)); err != nil {
 		return nil, err
 	}
 	if f.Status != "" {
@@ -233,6 +234,9 @@ func (q *QueueStats) count(s Status) *int64 {
 // Stats counts tasks by queue and status, queues in alphabetical order. With a queue given, that one
 // is present even when it is empty.
 func (s *Store) Stats(ctx context.Context, queue string) ([]QueueStats, error) {
+	if err := checkText("queue", queue, false); err != nil {
+		return nil, err
+	}
 	by := map[string]*QueueStats{}
 	if queue != "" {
 		by[queue] = &QueueStats{Queue: queue}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -184,7 +183,7 @@ func checkID(field, id string) error {
 	if id == "" {
 		return invalid(field, id, "is empty; give a task id, such as task_01J…")
 	}
-	if len(id) > MaxNameBytes || strings.IndexByte(id, 0) >= 0 {
+	if checkText(field, id, true) != nil {
 		return fmt.Errorf("%w: %.40q", ErrNotFound, id)
 	}
 	return nil

@@ -95,8 +95,8 @@ func (s *Store) row(sub *Submission, now time.Time) (*Row, error) {
 		if c.from == nil {
 			continue
 		}
-		if err := s.dialect.CheckJSON(c.from); err != nil {
-			return nil, &NotJSONError{Field: c.field, Err: err}
+		if err := s.checkJSON(c.field, c.from); err != nil {
+			return nil, err
 		}
 		*c.to = c.from
 	}
@@ -178,6 +178,9 @@ func (s *Store) submitKeyed(ctx context.Context, rows []*Row, subs []*Submission
 	)
 	err := s.atomic(ctx, "submit", func(session Session) error {
 		tasks, canceled, queues = make([]*Task, len(rows)), nil, map[string]struct{}{}
+		for _, r := range rows {
+			r.Status, r.CompletedAt = Queued, time.Time{} // a run before this one may have changed them
+		}
 		current := map[string]*Task{}
 		for _, sub := range subs {
 			if sub.Key != "" {

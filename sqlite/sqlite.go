@@ -91,7 +91,7 @@ type dialect struct {
 func (d *dialect) Name() string                           { return "sqlite" }
 func (d *dialect) Hub() *holdfast.Hub                     { return d.hub }
 func (d *dialect) Now(context.Context) (time.Time, error) { return time.Now(), nil }
-func (d *dialect) CheckJSON(raw json.RawMessage) error    { return nil }
+func (d *dialect) CheckJSON(raw json.RawMessage) error    { return checkDepth(raw) }
 func (d *dialect) Close() error                           { return translate(d.file.Close()) }
 
 // listen watches the file for other processes' commits while somebody waits. A commit does not tell
