@@ -305,3 +305,10 @@ func (w *Worker) survived(err error) {
 		w.config.OnError(err)
 	}
 }
+
+// Handles tells whether the worker has a handler for the name.
+func (w *Worker) Handles(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.handlers[name] != nil
+}

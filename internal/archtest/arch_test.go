@@ -39,9 +39,10 @@ var rules = map[string]rule{
 	"sqlite":   {ours: []string{".", "internal/claiming", "internal/sqlitefile", "internal/sqltext"}, modules: slices.Concat(core, sqliteDriver), never: slices.Concat(web, cli)},
 	"postgres": {ours: []string{".", "internal/claiming", "internal/sqltext"}, modules: slices.Concat(core, postgresDriver), never: slices.Concat(web, cli)},
 	// rapid draws its counterexamples with html/template.
-	"storetest": {ours: []string{"."}, never: slices.Concat([]string{"net/http"}, cli, drivers)},
-	"telemetry": {ours: []string{"."}, never: slices.Concat(cli, drivers)},
-	"dashboard": {ours: []string{".", "outbox"}, never: cli},
+	"storetest":    {ours: []string{"."}, never: slices.Concat([]string{"net/http"}, cli, drivers)},
+	"holdfasttest": {ours: []string{".", "sqlite"}, never: cli},
+	"telemetry":    {ours: []string{"."}, never: slices.Concat(cli, drivers)},
+	"dashboard":    {ours: []string{".", "outbox"}, never: cli},
 
 	"record":   {never: slices.Concat(cli, drivers)},
 	"record/…": {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
