@@ -125,7 +125,8 @@ func (m *model) claim(c holdfast.Claim, now stamp) (ids []string) {
 	for _, d := range c.Draws {
 		var list []*modelTask
 		for _, t := range m.tasks {
-			if t.status == holdfast.Queued && t.run.reached(now) && slices.Contains(c.Queues, t.queue) && (d.AnyName || slices.Contains(d.Names, t.name)) {
+			due := t.run.reached(now) || t.run == now // recovered by this very claim
+			if t.status == holdfast.Queued && due && slices.Contains(c.Queues, t.queue) && (d.AnyName || slices.Contains(d.Names, t.name)) {
 				list = append(list, t)
 			}
 		}

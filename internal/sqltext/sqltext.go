@@ -122,3 +122,10 @@ func (t *Text) Render(style Style, mask uint) (sql string, params []string) {
 	}
 	return b.String(), params
 }
+
+// Edit changes every line of the text before it is rendered.
+func (t *Text) Edit(fn func(line string) string) {
+	for i := range t.lines {
+		t.lines[i].text = fn(t.lines[i].text)
+	}
+}
