@@ -88,16 +88,22 @@ func checkNumbers(raw []byte) error {
 	return nil
 }
 
+// mostExponent bounds what the server reads as an exponent at all, even of nought.
+const mostExponent = 1<<30 - 1
+
 func fits(number string) bool {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(number, "-")), "e")
 	before, after, _ := strings.Cut(mantissa, ".")
 	e := 0
 	if exponent != "" {
 		n, err := strconv.ParseInt(exponent, 10, 32)
-		if err != nil {
-			return strings.Trim(mantissa, "0.") == "" // nought to any power
+		if err != nil || n >= mostExponent || n <= -mostExponent {
+			return false
 		}
 		e = int(n)
 	}
-	return len(before)+e <= digitsBefore && len(after)-e <= digitsAfter
+	digits := before + after
+	zeros := len(digits) - len(strings.TrimLeft(digits, "0"))
+	nought := zeros == len(digits)
+	return (nought || len(before)-zeros+e <= digitsBefore) && len(after)-e <= digitsAfter
 }
