@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/eda94727/holdfast"
 	"github.com/eda94727/holdfast/internal/claiming"
@@ -54,7 +55,7 @@ func (d *dialect) claimAtOnce(ctx context.Context, c *holdfast.Claim) (found *ho
 	recover := *in
 	recover.Limit = claiming.RecoverAtOnce
 	found = &holdfast.Claimed{}
-	for try := range tries {
+	err = d.again(ctx, "claim", func(conn *pgxpool.Conn) error {
 		found.Tasks, found.Recovered = nil, nil
 		batch := &pgx.Batch{}
 		for _, one := range []struct {
@@ -64,12 +65,8 @@ func (d *dialect) claimAtOnce(ctx context.Context, c *holdfast.Claim) (found *ho
 			s := d.sql.find(one.stmt, one.row)
 			batch.Queue(s.sql, s.arguments(one.row)...)
 		}
-		err = collect(d.pool.SendBatch(ctx, batch), &found.Recovered, &found.Tasks)
-		if !isTransient(err) || ctx.Err() != nil {
-			break
-		}
-		time.Sleep(time.Duration(try+1) * 5 * time.Millisecond)
-	}
+		return collect(conn.SendBatch(ctx, batch), &found.Recovered, &found.Tasks)
+	})
 	if err != nil || len(found.Tasks) > 0 || in.Limit == 0 || len(draw.Names) == 0 {
 		return found, false, err
 	}

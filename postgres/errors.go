@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/puddle/v2"
 
 	"github.com/eda94727/holdfast"
@@ -94,6 +97,41 @@ func kindOf(e *pgconn.PgError) (kind error, hint string) {
 func isTransient(err error) bool {
 	var server *pgconn.PgError
 	return errors.As(err, &server) && (server.Code == "40001" || server.Code == "40P01")
+}
+
+// pause waits a little before a transaction is tried again, unless ctx ends.
+func pause(ctx context.Context, try int) {
+	select {
+	case <-time.After(time.Duration(try+1)*5*time.Millisecond + rand.N(5*time.Millisecond)):
+	case <-ctx.Done():
+	}
+}
+
+// lost tells whether the error ended the connection rather than one statement.
+func lost(e *pgconn.PgError) bool {
+	kind, _ := kindOf(e)
+	return errors.Is(kind, holdfast.ErrUnavailable) || e.SeverityUnlocalized == "FATAL" || e.SeverityUnlocalized == "PANIC"
+}
+
+// unserved is the error of a call whose time was over before it got a connection.
+func (d *dialect) unserved(op string, err error) error {
+	e := &Error{Op: op, err: err}
+	if s := d.pool.Stat(); s.AcquiredConns() >= s.MaxConns() {
+		e.Hint = fmt.Sprintf("pool full: all %d connections are in use; give them back, or allow more", s.MaxConns())
+	}
+	return e
+}
+
+// acquire takes a connection of the pool.
+func (d *dialect) acquire(ctx context.Context, op string) (*pgxpool.Conn, error) {
+	conn, err := d.pool.Acquire(ctx)
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, d.unserved(op, err)
+	}
+	return nil, translate(op, err)
 }
 
 // unreadable is the error for a DSN that pgx cannot parse. pgx hides the password in its text.

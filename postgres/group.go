@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/eda94727/holdfast"
 	"github.com/eda94727/holdfast/internal/claiming"
@@ -22,11 +24,13 @@ const (
 type group struct {
 	d    *dialect
 	op   string
-	many func(ctx context.Context, rows []*holdfast.Row, each func(int, *holdfast.Row) error) error
+	many func(ctx context.Context, q querier, rows []*holdfast.Row, each func(int, *holdfast.Row) error) error
 
 	mu      sync.Mutex
 	waiting []*member
 	active  int
+	// cancels end the waits for a connection that leads make, when nobody is left to wait for.
+	cancels [groupsAtOnce]context.CancelFunc
 }
 
 type member struct {
@@ -37,7 +41,7 @@ type member struct {
 	done    chan struct{}
 }
 
-func newGroup(d *dialect, op string, many func(context.Context, []*holdfast.Row, func(int, *holdfast.Row) error) error) *group {
+func newGroup(d *dialect, op string, many func(context.Context, querier, []*holdfast.Row, func(int, *holdfast.Row) error) error) *group {
 	return &group{d: d, op: op, many: many}
 }
 
@@ -71,10 +75,17 @@ func (g *group) do(ctx context.Context, row *holdfast.Row, each func(int, *holdf
 					break
 				}
 			}
+			if len(g.waiting) == 0 {
+				for _, cancel := range g.cancels {
+					if cancel != nil {
+						cancel()
+					}
+				}
+			}
 		}
 		g.mu.Unlock()
 		if left {
-			return fmt.Errorf("postgres: %s waited for its turn: %w", g.op, context.Cause(ctx))
+			return g.d.unserved(g.op, context.Cause(ctx))
 		}
 		<-m.done
 	}
@@ -89,57 +100,99 @@ func (g *group) do(ctx context.Context, row *holdfast.Row, each func(int, *holdf
 	return nil
 }
 
-// lead runs groups until nobody waits.
+// lead runs groups until nobody waits. It takes a connection first and then whoever waits by now, so
+// that nobody is under way, and bound to stay, before a statement can be sent.
 func (g *group) lead(ctx context.Context) {
 	for {
+		wait, cancel := context.WithCancel(ctx)
 		g.mu.Lock()
-		n := min(len(g.waiting), groupSize)
-		if n == 0 {
+		if len(g.waiting) == 0 {
 			g.active--
 			g.mu.Unlock()
+			cancel()
 			return
 		}
+		slot := 0
+		for g.cancels[slot] != nil {
+			slot++
+		}
+		g.cancels[slot] = cancel
+		g.mu.Unlock()
+
+		conn, err := g.d.pool.Acquire(wait)
+
+		g.mu.Lock()
+		g.cancels[slot] = nil
+		if err != nil && wait.Err() != nil && len(g.waiting) > 0 {
+			// Everybody had left, and then somebody came.
+			g.mu.Unlock()
+			continue
+		}
+		n := min(len(g.waiting), groupSize)
 		list := append([]*member{}, g.waiting[:n]...)
 		g.waiting = append(g.waiting[:0], g.waiting[n:]...)
 		for _, m := range list {
 			m.taken = true
 		}
 		g.mu.Unlock()
-		g.run(ctx, list)
+		cancel()
+
+		if err != nil {
+			for _, m := range list {
+				m.err = err
+			}
+		} else {
+			if n > 0 {
+				g.run(ctx, conn, list)
+			}
+			conn.Release()
+		}
 		for _, m := range list {
 			close(m.done)
 		}
 	}
 }
 
-func (g *group) run(ctx context.Context, list []*member) {
-	err := g.try(ctx, list)
+// run runs one group. When the server refuses the statement, one of the group may be the cause, so
+// each is tried alone and gets its own answer. When the connection is lost instead, nobody knows what
+// became of it: everybody is told so, and nothing is tried a second time.
+func (g *group) run(ctx context.Context, conn querier, list []*member) {
+	var err error
+	for try := range tries {
+		if err = g.try(ctx, conn, list); !isTransient(err) {
+			break
+		}
+		pause(ctx, try)
+	}
 	if err == nil {
 		return
 	}
-	if len(list) == 1 {
-		list[0].err = err
+	var refused *pgconn.PgError
+	if len(list) == 1 || !errors.As(err, &refused) || lost(refused) {
+		for _, m := range list {
+			m.err = err
+		}
 		return
 	}
-	// One of them may be the cause, so each is tried alone and gets its own answer.
-	for _, m := range list {
-		m.err = g.try(ctx, []*member{m})
+	for i := range list {
+		list[i].err = g.try(ctx, conn, list[i:i+1])
 	}
 }
 
-func (g *group) try(ctx context.Context, list []*member) error {
+// try answers the members only if all went well.
+func (g *group) try(ctx context.Context, conn querier, list []*member) error {
 	rows := make([]*holdfast.Row, len(list))
 	for i, m := range list {
 		rows[i], m.answers = m.row, nil
 	}
-	return g.many(ctx, rows, func(i int, a *holdfast.Row) error {
+	return g.many(ctx, conn, rows, func(i int, a *holdfast.Row) error {
 		list[i].answers = append(list[i].answers, a)
 		return nil
 	})
 }
 
-func (d *dialect) insertMany(ctx context.Context, rows []*holdfast.Row, each func(int, *holdfast.Row) error) error {
-	return d.insertAll(ctx, session{d, d.pool}, rows, each)
+func (d *dialect) insertMany(ctx context.Context, q querier, rows []*holdfast.Row, each func(int, *holdfast.Row) error) error {
+	return d.insertAll(ctx, session{d, q}, rows, each)
 }
 
 // insertAll inserts all rows in one statement.
@@ -158,14 +211,14 @@ func (d *dialect) insertAll(ctx context.Context, s session, rows []*holdfast.Row
 
 // completeMany completes all rows in one statement. A task given twice is completed once, and the
 // second is told that its lease is lost.
-func (d *dialect) completeMany(ctx context.Context, rows []*holdfast.Row, each func(int, *holdfast.Row) error) error {
+func (d *dialect) completeMany(ctx context.Context, q querier, rows []*holdfast.Row, each func(int, *holdfast.Row) error) error {
 	byID := make(map[string]int, len(rows))
 	for i, r := range rows {
 		if _, twice := byID[r.ID]; !twice {
 			byID[r.ID] = i
 		}
 	}
-	return session{d, d.pool}.many(ctx, stmtCompleteMany, rows, func(a *holdfast.Row) error { return call(each, byID[a.ID], a) })
+	return session{d, q}.many(ctx, stmtCompleteMany, rows, func(a *holdfast.Row) error { return call(each, byID[a.ID], a) })
 }
 
 // many runs a statement whose parameters are lists.

@@ -141,7 +141,12 @@ func (d *dialect) Name() string       { return "postgres" }
 func (d *dialect) Hub() *holdfast.Hub { return d.hub }
 
 func (d *dialect) Now(ctx context.Context) (time.Time, error) {
-	ms, err := session{d, d.pool}.clock(ctx)
+	conn, err := d.acquire(ctx, "clock")
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer conn.Release()
+	ms, err := session{d, conn}.clock(ctx)
 	return time.UnixMilli(ms), translate("clock", err)
 }
 
@@ -175,10 +180,14 @@ func (d *dialect) Query(ctx context.Context, stmt holdfast.Statement, each func(
 		row *holdfast.Row
 	}
 	var answers []answer
-	if err := (session{d, d.pool}).Query(ctx, stmt, func(i int, a *holdfast.Row) error {
-		answers = append(answers, answer{i, a})
-		return nil
-	}, rows...); err != nil {
+	err := d.again(ctx, string(stmt), func(conn *pgxpool.Conn) error {
+		answers = answers[:0]
+		return session{d, conn}.Query(ctx, stmt, func(i int, a *holdfast.Row) error {
+			answers = append(answers, answer{i, a})
+			return nil
+		}, rows...)
+	})
+	if err != nil {
 		return err
 	}
 	if each != nil {
@@ -194,16 +203,28 @@ func (d *dialect) Query(ctx context.Context, stmt holdfast.Statement, each func(
 // transient failures of a transaction are tried again this often.
 const tries = 5
 
-// Atomic implements holdfast.Dialect.
-func (d *dialect) Atomic(ctx context.Context, op string, fn func(holdfast.Session) error) error {
-	var err error
+// again runs fn, which is one transaction, on a connection of the pool, and once more after a
+// serialization failure or a deadlock.
+func (d *dialect) again(ctx context.Context, op string, fn func(*pgxpool.Conn) error) error {
+	conn, err := d.acquire(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
 	for try := range tries {
-		if err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return fn(session{d, tx}) }); !isTransient(err) || ctx.Err() != nil {
+		if err = fn(conn); !isTransient(err) || ctx.Err() != nil {
 			break
 		}
-		time.Sleep(time.Duration(try+1) * 5 * time.Millisecond)
+		pause(ctx, try)
 	}
 	return translate(op, err)
+}
+
+// Atomic implements holdfast.Dialect.
+func (d *dialect) Atomic(ctx context.Context, op string, fn func(holdfast.Session) error) error {
+	return d.again(ctx, op, func(conn *pgxpool.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return fn(session{d, tx}) })
+	})
 }
 
 // Claimable implements holdfast.Dialect. Looking would cost as much as claiming.
