@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if what == "" {
 		os.Exit(m.Run())
 	}
-	run, ok := map[string]func(ctx context.Context, path string) error{"open": childOpens}[what]
+	run, ok := map[string]func(ctx context.Context, path string) error{"open": childOpens, "work": childWorks, "hammer": childHammers}[what]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "no child is called %q\n", what)
 		os.Exit(2)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // childCommits inserts the row of each number that it reads, and answers when the commit was done.
@@ -135,9 +137,12 @@ func TestChangesTellOfThisProcess(t *testing.T) {
 }
 
 func TestCloseEndsTheWatch(t *testing.T) {
+	before := goleak.IgnoreCurrent()
 	f := openTest(t, Options{})
 	_, cancel := f.Changes()
+	must(t, f.WriteOne(t.Context(), "insert", insert(1)))
 	must(t, f.Close())
+	goleak.VerifyNone(t, before)
 	cancel()
 	_, cancel = f.Changes() // after the end: silence
 	cancel()
