@@ -370,3 +370,18 @@ func TestQueueLongerThanAGroup(t *testing.T) {
 		t.Errorf("%d rows, want %d", got, n)
 	}
 }
+
+// The planner's statistics are looked after: a file that has none gets them with the first write.
+func TestStatisticsAreKept(t *testing.T) {
+	f := openTest(t, Options{})
+	execSQL(t, f, `create index by_v on t (v);
+		insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000) select i, i % 7 from n`)
+	must(t, f.Close())
+	f = openPath(t, f.Path(), Options{})
+	must(t, f.WriteOne(t.Context(), "insert", insert(10_000)))
+	c := other(t, f.Path())
+	until(t, "the statistics are there", func() bool {
+		return number(t, c, "select count(*) from sqlite_schema where name = 'sqlite_stat1'") == 1 &&
+			number(t, c, "select count(*) from sqlite_stat1 where idx = 'by_v'") == 1
+	})
+}
