@@ -43,6 +43,7 @@ func (a *app) commands() []*cobra.Command {
 		a.purgeCommand(),
 		a.statsCommand(),
 		a.workerCommand(),
+		a.guardCommand(),
 		a.migrateCommand(),
 		a.versionCommand(),
 	}
