@@ -4,9 +4,9 @@
 with recursive clock as materialized (select {{now}} as now),
 guard as materialized (
   select not exists (select 1 from holdfast_limits)
-    and not exists (select 1 from cairnq_tasks
-      where status = 'queued' and metadata ->> 'holdfast_partition' is not null
-        and queue = any(:queues::text[]) and name = any(:names::text[])) as plain),
+    and not exists (select 1 from unnest(:queues::text[]) as q, unnest(:names::text[]) as n
+      where (select min((metadata ->> 'holdfast_partition') collate "C") from cairnq_tasks
+        where status = 'queued' and metadata ->> 'holdfast_partition' is not null and queue = q and name = n) is not null) as plain),
 tops (q, n, p) as (
   select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n)
   from unnest(:queues::text[]) as q, unnest(:names::text[]) as n

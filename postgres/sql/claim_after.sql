@@ -7,9 +7,9 @@ with recursive tops (q, n, p) as (
   from tops where p is not null)
 select {{now}} as now,
   (exists (select 1 from holdfast_limits)
-    or exists (select 1 from cairnq_tasks
-      where status = 'queued' and metadata ->> 'holdfast_partition' is not null
-        and queue = any(:queues::text[]) and name = any(:names::text[])))::integer as count,
+    or exists (select 1 from unnest(:queues::text[]) as q, unnest(:names::text[]) as n
+      where (select min((metadata ->> 'holdfast_partition') collate "C") from cairnq_tasks
+        where status = 'queued' and metadata ->> 'holdfast_partition' is not null and queue = q and name = n) is not null))::integer as count,
   (select min(c.run_at_ms) from tops cross join lateral (
     select run_at_ms from cairnq_tasks
     where status = 'queued' and queue = q and name = n and priority = p
