@@ -119,6 +119,7 @@ func TestDatabaseTroubleHasACodeOfItsOwn(t *testing.T) {
 		{[]string{"list", "--db", filepath.Join(dir, "none.db")}, exitDatabase, "no such file"},
 		{[]string{"submit", "x", "--db", filepath.Join(dir, "none", "tasks.db")}, exitDatabase, "folder"},
 		{[]string{"submit", "x", "--db", dir}, exitDatabase, "directory"},
+		{[]string{"submit", "x", "--db", text}, exitDatabase, "not a database"},
 		{[]string{"submit", "x", "--db", ":memory:"}, exitUsage, "memory"},
 		{[]string{"submit", "x", "--db", "sqlite:"}, exitUsage, "no file"},
 		{[]string{"submit", "x", "--db", "mysql://u@h/d"}, exitUsage, "mysql"},
