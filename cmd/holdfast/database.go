@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/postgres"
 	"github.com/eda94727/holdfast/sqlite"
 )
 
@@ -25,6 +27,7 @@ type database struct {
 	url         string
 	schema      string
 	synchronous string
+	log         *slog.Logger // for what nobody asked for, such as a connection that was lost; may be nil
 }
 
 const (
@@ -100,12 +103,19 @@ func openSQLite(ctx context.Context, d *database, path string, mustExist bool) (
 	return sqlite.Open(ctx, path, options...)
 }
 
-// openPostgres answers a clear error until this program carries the Postgres dialect.
-func openPostgres(_ context.Context, d *database, _ string) (*holdfast.Store, error) {
+func openPostgres(ctx context.Context, d *database, url string) (*holdfast.Store, error) {
 	if d.synchronous != "" {
 		return nil, usagef("--synchronous is for SQLite; on Postgres, set synchronous_commit for the role or the database")
 	}
-	return nil, exitError{exitDatabase, errors.New("this build of holdfast has no Postgres; use a SQLite file")}
+	log := d.log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	options := []postgres.Option{postgres.WithLogger(log)}
+	if s := d.schemaName(); s != "" {
+		options = append(options, postgres.WithSchema(s))
+	}
+	return postgres.Open(ctx, url, options...)
 }
 
 // redact takes the password of the address out of a text that is going to be shown.

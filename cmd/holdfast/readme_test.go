@@ -66,7 +66,9 @@ func TestTheReadmesGoCodeIsThatOfTheExamples(t *testing.T) {
 }
 
 func TestTheExamplesRun(t *testing.T) {
+	args := map[string][]string{"anydatabase": {"tasks.db"}}
 	for name, want := range map[string]string{
+		"anydatabase": "2 + 3 = 5, on sqlite\n",
 		"quickstart":  "Hello, Ada\n",
 		"transaction": "1 user, 1 mail to send: {\"To\":\"ada@example.org\",\"Subject\":\"Welcome\"}\n",
 		"keys":        "20 callers, 1 report written\nthe key \"report:2026-05\" is taken\nits task has succeeded\n",
@@ -79,7 +81,7 @@ func TestTheExamplesRun(t *testing.T) {
 			if out, err := exec.Command("go", "build", "-o", program, "../../examples/"+name).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			cmd := exec.CommandContext(t.Context(), program)
+			cmd := exec.CommandContext(t.Context(), program, args[name]...)
 			cmd.Dir = dir
 			if out, err := cmd.Output(); err != nil || string(out) != want {
 				t.Errorf("%v, it prints %q", err, out)

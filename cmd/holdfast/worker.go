@@ -116,6 +116,7 @@ func (a *app) worker(ctx context.Context, f *workerFlags, names []string) error 
 	if f.command == "" {
 		return usagef("--exec is empty; give a command, such as --exec ./run.sh")
 	}
+	a.db.log = log
 	store, err := openStore(ctx, &a.db, false)
 	if err != nil {
 		return err
