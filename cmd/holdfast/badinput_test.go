@@ -144,6 +144,11 @@ func TestPasswordsAreNeverShown(t *testing.T) {
 		"postgresql://user:se%2Fcret@127.0.0.1:1/db?sslmode=bogus",
 		"postgres://127.0.0.1:1/db?user=u&password=se%2Fcret&connect_timeout=1",
 		"postgres://user:se%2Fcret@[broken/db",
+		"postgres:/user:se%2Fcret@127.0.0.1:1/db?connect_timeout=1",
+		"postgres://user:se%2Fcret@127.0.0.1:port/db",
+		"host=127.0.0.1 port=1 user=u password=se%2Fcret dbname=d connect_timeout=1",
+		"host=127.0.0.1 port=1 user=u password='se/cret' dbname=d connect_timeout=1",
+		"user=u password=se/cret port=none",
 		"mysql://user:se%2Fcret@127.0.0.1/db",
 	} {
 		for _, args := range [][]string{{"list"}, {"submit", "x"}, {"migrate", "--json"}, {"demo"}, {"worker", "x", "--exec", "true"}} {

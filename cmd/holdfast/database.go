@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -46,8 +47,14 @@ func (d *database) address() string { return cmp.Or(d.url, os.Getenv(envDatabase
 
 func (d *database) schemaName() string { return cmp.Or(d.schema, os.Getenv(envSchema)) }
 
+// keywords is how libpq's other form of address begins: host=localhost dbname=app.
+var keywords = regexp.MustCompile(`(^|\s)(host|hostaddr|dbname|user|service|port)\s*=`)
+
 // scheme takes the kind of database off the address.
 func scheme(address string) (kind, rest string) {
+	if keywords.MatchString(address) && !strings.Contains(address, "://") {
+		return "postgres", address
+	}
 	switch head, tail, ok := strings.Cut(address, ":"); {
 	case !ok:
 		return "sqlite", address
@@ -126,6 +133,8 @@ func (d *database) redact(text string) string {
 	return text
 }
 
+var keywordPassword = regexp.MustCompile(`password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)`)
+
 // secrets answers the password in an address, in every form in which an error may quote it.
 func secrets(address string) (found []string) {
 	add := func(s string) {
@@ -143,12 +152,15 @@ func secrets(address string) (found []string) {
 		add(u.Query().Get("password"))
 		add(u.Query().Get("sslpassword"))
 	}
-	// The text itself too: a URL that cannot be parsed is quoted as it is.
-	if _, rest, ok := strings.Cut(address, "://"); ok {
-		if i := strings.LastIndex(rest, "@"); i >= 0 {
-			if _, p, ok := strings.Cut(rest[:i], ":"); ok {
-				add(p)
-			}
+	for _, m := range keywordPassword.FindAllStringSubmatch(address, -1) {
+		add(m[1])
+		add(strings.Trim(m[1], "'"))
+	}
+	// The text itself too: a URL that cannot be parsed may be quoted as it is.
+	_, rest, _ := strings.Cut(address, ":")
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		if _, p, ok := strings.Cut(rest[:i], ":"); ok {
+			add(p)
 		}
 	}
 	return found

@@ -112,6 +112,7 @@ func TestSchemes(t *testing.T) {
 	for address, want := range map[string]string{
 		"tasks.db": "sqlite tasks.db", "sqlite:tasks.db": "sqlite tasks.db", "sqlite:///var/tasks.db": "sqlite /var/tasks.db", "/a/b:c.db": "sqlite /a/b:c.db",
 		`C:\tasks.db`: `sqlite C:\tasks.db`, "postgres://h/d": "postgres postgres://h/d", "postgresql://h/d": "postgres postgresql://h/d", "redis://h": "redis redis://h",
+		"host=h dbname=d": "postgres host=h dbname=d", "dir/dbname=d.db": "sqlite dir/dbname=d.db",
 	} {
 		kind, rest := scheme(address)
 		if got := kind + " " + rest; got != want {
