@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -139,14 +140,20 @@ func unreadable(err error) error {
 	return &Error{Op: "read the DSN", kind: holdfast.ErrUnavailable, err: err, Hint: "write it as postgres://user:password@host:5432/database"}
 }
 
+// checkSchema refuses names that Postgres would refuse, cut off, or keep for itself.
 func checkSchema(name string) error {
+	problem := ""
 	switch {
 	case name == "":
 		return nil
 	case len(name) > 63:
-		return fmt.Errorf("%w: schema %.70q has %d bytes; Postgres allows 63", holdfast.ErrInvalid, name, len(name))
-	case strings.HasPrefix(name, "pg_"), strings.ContainsRune(name, 0):
-		return fmt.Errorf("%w: schema %q is reserved for Postgres; choose another name", holdfast.ErrInvalid, name)
+		problem = fmt.Sprintf("has %d bytes; Postgres allows 63", len(name))
+	case !utf8.ValidString(name), strings.ContainsRune(name, 0):
+		problem = "is no text that Postgres can keep; use valid UTF-8 without NUL"
+	case strings.HasPrefix(name, "pg_"), name == "information_schema":
+		problem = "is reserved for Postgres; choose another name"
+	default:
+		return nil
 	}
-	return nil
+	return &holdfast.InvalidError{Field: "schema", Value: name, Problem: problem}
 }
