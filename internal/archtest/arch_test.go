@@ -62,8 +62,8 @@ var rules = map[string]rule{
 }
 
 var (
-	// The driver and what it stands on, and file notifications.
-	sqliteDriver   = []string{"github.com/ncruces/go-sqlite3", "github.com/ncruces/go-sqlite3-wasm/v6", "github.com/ncruces/julianday", "github.com/fsnotify/fsnotify", "golang.org/x/sys"}
+	// The driver and what it stands on, file notifications, and file locks.
+	sqliteDriver   = []string{"github.com/ncruces/go-sqlite3", "github.com/ncruces/go-sqlite3-wasm/v6", "github.com/ncruces/julianday", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock", "golang.org/x/sys"}
 	postgresDriver = []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgpassfile", "github.com/jackc/pgservicefile", "github.com/jackc/puddle/v2", "golang.org/x/sync", "golang.org/x/text"}
 	drivers        = []string{"github.com/ncruces/go-sqlite3", "github.com/jackc/pgx/v5"}
 )
