@@ -56,9 +56,10 @@ var rules = map[string]rule{
 	"internal/sqltext":    {modules: []string{}, never: web},
 
 	// For tests and the gate; nothing imports them.
-	"internal/pgtest":   {},
-	"internal/gotest":   {modules: []string{}},
-	"internal/archtest": {modules: []string{}},
+	"internal/pgtest":      {},
+	"internal/gotest":      {modules: []string{}},
+	"internal/archtest":    {modules: []string{}},
+	"internal/processtest": {},
 }
 
 var (
