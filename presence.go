@@ -39,6 +39,8 @@ const (
 	enterWithin = 5 * time.Second
 	// proveWithin bounds one proof, and each step of getting a lost session back.
 	proveWithin = time.Second
+	// buryWithin bounds one takeover: somebody may hold a lock on one of the rows.
+	buryWithin = 10 * time.Second
 	// leaveWithin bounds the last write of a worker that stops.
 	leaveWithin = 2 * time.Second
 )
@@ -437,7 +439,9 @@ func (w *Worker) lookOut(ctx context.Context) {
 				suspects[g.ID] = s
 				continue
 			}
-			tasks, buried, err := w.store.bury(ctx, p.live, g)
+			limited, cancel := context.WithTimeout(ctx, buryWithin)
+			tasks, buried, err := w.store.bury(limited, p.live, g)
+			cancel()
 			switch {
 			case ctx.Err() != nil:
 			case err != nil:

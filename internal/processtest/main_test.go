@@ -288,6 +288,8 @@ func (l *local) stop(t testing.TB, within time.Duration) {
 	}
 }
 
+var quiet = slog.New(slog.DiscardHandler)
+
 // capture keeps a log.
 type capture struct {
 	mu sync.Mutex
