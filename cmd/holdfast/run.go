@@ -46,6 +46,7 @@ func (a *app) commands() []*cobra.Command {
 		a.statsCommand(),
 		a.workerCommand(),
 		a.guardCommand(),
+		a.workersCommand(),
 		a.migrateCommand(),
 		a.versionCommand(),
 	}
