@@ -61,11 +61,12 @@ func (d *dialect) claimAtOnce(ctx context.Context, c *holdfast.Claim) (found *ho
 		for _, one := range []struct {
 			stmt holdfast.Statement
 			row  *holdfast.Row
-		}{{holdfast.StmtRecover, &recover}, {stmtClaim, in}} {
+		}{{stmtClaimPlan, in}, {holdfast.StmtRecover, &recover}, {stmtClaim, in}} {
 			s := d.sql.find(one.stmt, one.row)
 			batch.Queue(s.sql, s.arguments(one.row)...)
 		}
-		return collect(conn.SendBatch(ctx, batch), &found.Recovered, &found.Tasks)
+		var settings []*holdfast.Task // answers nothing of interest
+		return collect(conn.SendBatch(ctx, batch), &settings, &found.Recovered, &found.Tasks)
 	})
 	if err != nil || len(found.Tasks) > 0 || in.Limit == 0 || len(draw.Names) == 0 {
 		return found, false, err

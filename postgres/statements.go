@@ -21,6 +21,7 @@ const (
 	stmtClock        holdfast.Statement = "clock"
 	stmtClaim        holdfast.Statement = "claim"
 	stmtClaimAfter   holdfast.Statement = "claim_after"
+	stmtClaimPlan    holdfast.Statement = "claim_plan"
 	stmtClaimTake    holdfast.Statement = "claim_take"
 	stmtInsertMany   holdfast.Statement = "insert_many"
 	stmtCompleteMany holdfast.Statement = "complete_many"

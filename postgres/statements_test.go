@@ -18,6 +18,7 @@ var (
 		"clock",         // the server's time; SQLite takes the library's
 		"claim",         // a claim in one round trip, where SQLite takes cheap steps
 		"claim_after",   // what comes next, likewise
+		"claim_plan",    // how the server is to plan it
 		"insert_many",   // many rows in one statement, where SQLite runs one statement many times
 		"complete_many", // likewise
 	}

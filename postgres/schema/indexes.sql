@@ -9,10 +9,9 @@ drop index if exists cairnq_tasks_queue_completed_idx;
 drop index if exists cairnq_tasks_name_idx;
 drop index if exists cairnq_tasks_root_idx;
 drop index if exists cairnq_tasks_correlation_idx;
--- Without the status as a column: the planner drops a condition that the index's own implies, and the
--- columns after it would then bound nothing. The lower fill factor breaks ties: where all tasks seem to
--- have one name, the larger index with the name is the one to walk.
-create index cairnq_tasks_claim_idx on cairnq_tasks (queue, priority desc, run_at_ms, id) with (fillfactor = 70)
+-- Without the status in the key: the planner drops a condition that the index implies, and a key column
+-- without condition ends the search there, so that each claim would read the queue's whole index.
+create index cairnq_tasks_claim_idx on cairnq_tasks (queue, priority desc, run_at_ms, id)
   where status = 'queued';
 create index cairnq_tasks_claim_name_idx on cairnq_tasks (queue, name, priority desc, run_at_ms, id)
   where status = 'queued';

@@ -1,6 +1,7 @@
 -- A claim in one statement, where no shared limit and no partition asks for more care. Each queue and
 -- name is walked from priority to priority; of the due tasks found, three times as many as wanted are
--- candidates, so that workers who claim at the same time all find some that are not locked.
+-- candidates, so that workers who claim at the same time all find some that are not locked. The guard asks
+-- for a minimum because the planner takes an index for that; for a mere EXISTS it reads the whole table.
 with recursive clock as materialized (select {{now}} as now),
 guard as materialized (
   select not exists (select 1 from holdfast_limits)
