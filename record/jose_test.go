@@ -370,10 +370,12 @@ func TestPublication(t *testing.T) {
 	if err != nil || got != p || len(signers) != 2 || signers[0] != from.ID() || signers[1] != to.ID() {
 		t.Fatalf("%+v %v %v", got, signers, err)
 	}
-	if doc, _ := SignLocation([]*Key{to}, l); true {
-		if _, _, err := VerifyPublication(doc); !errors.Is(err, InvalidMessage) {
-			t.Errorf("a location was taken for a publication: %v", err)
-		}
+	doc, err := SignLocation([]*Key{to}, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := VerifyPublication(doc); !errors.Is(err, InvalidMessage) {
+		t.Errorf("a location was taken for a publication: %v", err)
 	}
 }
 
