@@ -65,7 +65,9 @@ func VerifyContentDigest(header string, body []byte) error {
 // Fingerprint returns what makes two requests with one operation id the same
 // operation: the base64url SHA-256 over method, path, If-Match and the body's
 // Content-Digest, each followed by a line feed. Path is the URL's escaped path
-// without the query; ifMatch is the header as sent, "" where there is none.
+// below the Host's FHIR base, without the query (/Observation/1), so that a
+// record can move to a Host with another base; ifMatch is the header as sent, ""
+// where there is none.
 func Fingerprint(method, path, ifMatch string, body []byte) string {
 	h := sha256.New()
 	for _, part := range [...]string{method, path, ifMatch, ContentDigest(body)} {

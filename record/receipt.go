@@ -85,3 +85,15 @@ func (r Receipt) Covers(recordID, client, operation, fingerprint string) error {
 
 // Time returns when the write was committed.
 func (r Receipt) Time() time.Time { return time.Unix(r.IssuedAt, 0).UTC() }
+
+// ReadReceipt reads a receipt whoever signed it: the signature is checked with
+// the key in its own header, and Host is that key's id. It is for those who
+// decide about the Host afterwards, such as for a record that has lived on
+// several. The error is an *[Error] with [InvalidReceipt].
+func ReadReceipt(receipt string) (Receipt, error) {
+	_, key, err := openJWS(receipt, typReceipt, maxReceipt)
+	if err != nil {
+		return Receipt{}, failf(InvalidReceipt, "Operation-Receipt", "%v", err)
+	}
+	return VerifyReceipt(receipt, key.ID())
+}

@@ -214,18 +214,18 @@ func TestContentDigest(t *testing.T) {
 }
 
 func TestFingerprint(t *testing.T) {
-	base := Fingerprint("PUT", "/fhir/Observation/1", `W/"1"`, []byte("{}"))
+	base := Fingerprint("PUT", "/Observation/1", `W/"1"`, []byte("{}"))
 	for i, other := range []string{
-		Fingerprint("POST", "/fhir/Observation/1", `W/"1"`, []byte("{}")), Fingerprint("PUT", "/fhir/Observation/2", `W/"1"`, []byte("{}")),
-		Fingerprint("PUT", "/fhir/Observation/1", `W/"2"`, []byte("{}")), Fingerprint("PUT", "/fhir/Observation/1", `W/"1"`, []byte("{} ")),
-		Fingerprint("PUT", "/fhir/Observation/1", "", []byte("{}")),
+		Fingerprint("POST", "/Observation/1", `W/"1"`, []byte("{}")), Fingerprint("PUT", "/Observation/2", `W/"1"`, []byte("{}")),
+		Fingerprint("PUT", "/Observation/1", `W/"2"`, []byte("{}")), Fingerprint("PUT", "/Observation/1", `W/"1"`, []byte("{} ")),
+		Fingerprint("PUT", "/Observation/1", "", []byte("{}")),
 	} {
 		if other == base {
 			t.Errorf("case %d has the same fingerprint", i)
 		}
 	}
 	// A fixed value, for those who write another implementation.
-	const want = "QB_ax_jpWWQv_h1VqFMRCM89eM4EUdGmlylOoB6zSOk"
+	const want = "OYPxLmmpJKztdBg08hZmxa_V6_mTR8zZDpi4kgBqr7U"
 	if base != want {
 		t.Errorf("got %s, want %s", base, want)
 	}

@@ -52,6 +52,9 @@ func Load(files fs.FS, dir string, replace map[string]string) (map[string]*Text,
 	return out, nil
 }
 
+// Parse reads one statement from a string.
+func Parse(name, text string) *Text { return parse(name, text, nil) }
+
 func parse(name, text string, replace map[string]string) *Text {
 	t := &Text{Name: name}
 	for k, v := range replace {

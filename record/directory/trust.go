@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,9 @@ type Floor struct {
 	Record string `json:"record"`
 	// Host is where that generation says that the record lives.
 	Host record.HostRef `json:"host"`
+	// Past has the ids of the Hosts of earlier generations, each once: their
+	// receipts remain good.
+	Past []string `json:"past,omitzero"`
 }
 
 // LogSource reads the documents of the generations above after and up to last;
@@ -133,27 +137,36 @@ func (t *Trust) Floor(address string) (Floor, bool) {
 // address), [record.DiscoveryExpired], [record.StaleDiscoveryGeneration],
 // [record.DirectoryEquivocation], and the log's own.
 func (t *Trust) Verify(ctx context.Context, document, address string, least int64, log LogSource) (record.Location, error) {
+	l, _, err := t.verify(ctx, document, address, least, log)
+	return l, err
+}
+
+func (t *Trust) verify(ctx context.Context, document, address string, least int64, log LogSource) (record.Location, Floor, error) {
 	l, err := t.open(document, address)
 	if err != nil {
-		return record.Location{}, err
+		return record.Location{}, Floor{}, err
 	}
 	if err := l.Expired(t.now(), maxSkew); err != nil {
-		return record.Location{}, err
+		return record.Location{}, Floor{}, err
 	}
 	floor, known := t.Floor(address)
 	switch {
 	case known && floor.Record != l.Record:
-		return record.Location{}, &record.Error{Code: record.WrongDiscoveryPatient, Field: "record_id", Detail: "the address belonged to another record"}
+		return record.Location{}, Floor{}, &record.Error{Code: record.WrongDiscoveryPatient, Field: "record_id", Detail: "the address belonged to another record"}
 	case l.Generation < max(least, floor.Generation):
-		return record.Location{}, &record.Error{Code: record.StaleDiscoveryGeneration, Field: "gen",
+		return record.Location{}, Floor{}, &record.Error{Code: record.StaleDiscoveryGeneration, Field: "gen",
 			Detail: fmt.Sprintf("generation %d; %d was known already: the Directory was rolled back, or somebody answers in its place", l.Generation, max(least, floor.Generation))}
 	case l.Generation == floor.Generation:
 		if l.Hash() != floor.Hash {
-			return record.Location{}, equivocation(l.Generation)
+			return record.Location{}, Floor{}, equivocation(l.Generation)
 		}
-		return l, nil
+		return l, floor, nil
 	}
-	return l, t.verifyChain(ctx, l, floor, log)
+	next, err := t.verifyChain(ctx, l, floor, log)
+	if err != nil {
+		return record.Location{}, Floor{}, err
+	}
+	return l, next, nil
 }
 
 func equivocation(gen int64) error {
@@ -174,32 +187,32 @@ func (t *Trust) open(document, address string) (record.Location, error) {
 	return l, nil
 }
 
-// verifyChain follows the links from the floor to the document.
-func (t *Trust) verifyChain(ctx context.Context, l record.Location, floor Floor, log LogSource) error {
+// verifyChain follows the links from the floor to the document and returns
+// the floor that the document makes.
+func (t *Trust) verifyChain(ctx context.Context, l record.Location, floor Floor, log LogSource) (Floor, error) {
 	previous := floor
 	if l.Generation > floor.Generation+1 {
 		if log == nil {
-			return &record.Error{Code: record.InvalidDiscovery, Field: "gen", Detail: "generations are missing and there is no log to read them from"}
+			return previous, &record.Error{Code: record.InvalidDiscovery, Field: "gen", Detail: "generations are missing and there is no log to read them from"}
 		}
 		documents, err := log(ctx, l.Address, floor.Generation, l.Generation-1)
 		if err != nil {
-			return fmt.Errorf("directory: read the log: %w", err)
+			return previous, fmt.Errorf("directory: read the log: %w", err)
 		}
 		for _, document := range documents {
 			link, err := t.open(document, l.Address)
 			if err != nil {
-				return err
+				return previous, err
 			}
 			if previous, err = follow(previous, link, l.Record); err != nil {
-				return err
+				return previous, err
 			}
 		}
 		if previous.Generation != l.Generation-1 {
-			return &record.Error{Code: record.InvalidDiscovery, Field: "gen", Detail: fmt.Sprintf("the log ends at generation %d, before %d", previous.Generation, l.Generation-1)}
+			return previous, &record.Error{Code: record.InvalidDiscovery, Field: "gen", Detail: fmt.Sprintf("the log ends at generation %d, before %d", previous.Generation, l.Generation-1)}
 		}
 	}
-	_, err := follow(previous, l, l.Record)
-	return err
+	return follow(previous, l, l.Record)
 }
 
 // follow checks one link of the chain and returns the floor behind it.
@@ -212,32 +225,35 @@ func follow(previous Floor, l record.Location, recordID string) (Floor, error) {
 	case l.Prev != previous.Hash:
 		return previous, equivocation(previous.Generation)
 	}
-	return floorOf(l), nil
+	next := Floor{Generation: l.Generation, Hash: l.Hash(), Record: l.Record, Host: l.Host, Past: previous.Past}
+	if id := previous.Host.ID; id != "" && !slices.Contains(previous.Past, id) {
+		next.Past = append(slices.Clone(previous.Past), id)
+	}
+	return next, nil
 }
 
-func floorOf(l record.Location) Floor {
-	return Floor{Generation: l.Generation, Hash: l.Hash(), Record: l.Record, Host: l.Host}
-}
+// HasHost reports whether the Host is, or was, the record's.
+func (f Floor) HasHost(id string) bool { return f.Host.ID == id || slices.Contains(f.Past, id) }
 
 // Accept verifies a document as [Trust.Verify] does and then raises the floor,
 // on disk before it returns. After an error the floor is what it was.
 func (t *Trust) Accept(ctx context.Context, document, address string, least int64, log LogSource) (record.Location, error) {
-	l, err := t.Verify(ctx, document, address, least, log)
+	l, next, err := t.verify(ctx, document, address, least, log)
 	if err != nil {
 		return record.Location{}, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch was, known := t.floors[address]; {
-	case known && was == floorOf(l):
+	switch was := t.floors[address]; {
+	case was.Generation == next.Generation && was.Hash == next.Hash:
 		return l, nil
-	case known && was.Generation == l.Generation:
+	case was.Generation == next.Generation:
 		return record.Location{}, equivocation(l.Generation)
-	case known && was.Generation > l.Generation: // another goroutine was faster
+	case was.Generation > next.Generation: // another goroutine was faster
 		return record.Location{}, &record.Error{Code: record.StaleDiscoveryGeneration, Field: "gen", Detail: "a newer generation was just verified"}
 	}
 	floors := maps.Clone(t.floors)
-	floors[address] = floorOf(l)
+	floors[address] = next
 	data, err := json.Marshal(trustFile{1, t.pin.Directory, floors}, json.Deterministic(true), jsontext.WithIndent(" "))
 	if err != nil {
 		return record.Location{}, fmt.Errorf("directory: save trust: %w", err)

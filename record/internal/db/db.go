@@ -35,6 +35,9 @@ type Tx interface {
 	Exec(name string, args Args) (int64, error)
 	// Query runs a statement and calls each on every row.
 	Query(name string, args Args, each func(Row) error) error
+	// Adhoc runs a query that was made up for this one call, with :named
+	// parameters. Only its shape may come from a user, never its text.
+	Adhoc(sql string, args Args, each func(Row) error) error
 }
 
 // One scans the first row of a statement's answer and tells whether there was one.
@@ -167,6 +170,11 @@ func (s *statements) get(name string, args Args) (*statement, error) {
 		s.ready[key] = &statement{sqlitefile.Query{Name: name, SQL: sql}, params}
 	}
 	return s.ready[key], nil
+}
+
+// adhoc renders a statement that stands in no file.
+func (s *statements) adhoc(sql string) (text string, params []string) {
+	return sqltext.Parse("adhoc", sql).Render(s.style, 0)
 }
 
 // value returns the argument of a parameter in one of the types that both

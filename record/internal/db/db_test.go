@@ -17,6 +17,7 @@ func TestBothDatabases(t *testing.T) {
 		file := func(sql string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(sql)} }
 		config := Config{URL: url, Namespace: "test", Schema: `create table if not exists x (id {{rowid}}, k text not null unique, n {{int}}, b {{blob}});`, SQL: fstest.MapFS{
 			"sql/put.sql":  file("insert into x (k, n, b) values (:k, :n, :b)"),
+			"sql/put_returning.sql": file("insert into x (k, n) values (:k, :n) returning n"),
 			"sql/lock.sql": file("select n from x where k = :k {{lock}}"),
 			"sql/add.sql":  file("update x set n = n + 1 where k = :k"),
 			"sql/list.sql": file("select k, n, b from x where n >= :least\n and k <> :not --? not\n order by k"),
@@ -44,6 +45,30 @@ func TestBothDatabases(t *testing.T) {
 		}
 		if err := put("a", 1, nil); !errors.Is(err, ErrDuplicate) {
 			t.Errorf("a second row of one key: %v", err)
+		}
+		err = d.Write(ctx, "put", func(tx Tx) error {
+			var n int64
+			_, err := One(tx, "put_returning", Args{"k": "a", "n": 1}, &n)
+			return err
+		})
+		if !errors.Is(err, ErrDuplicate) {
+			t.Errorf("a second row of one key, returning: %v", err)
+		}
+		err = d.Read(ctx, func(tx Tx) error {
+			keys := ""
+			err := tx.Adhoc("select k from x where n = :n or n = :m and :n = :n order by k", Args{"n": 1, "m": 2}, func(row Row) error {
+				var k string
+				err := row.Scan(&k)
+				keys += k
+				return err
+			})
+			if keys != "abc" {
+				t.Errorf("adhoc: %q", keys)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
 		}
 		// An error takes the whole transaction back.
 		stop := errors.New("stop")

@@ -16,10 +16,12 @@ import (
 
 // postgresWords are what the placeholders of schemas and statements mean here.
 var postgresWords = map[string]string{
-	"blob":  "bytea",
-	"int":   "bigint",
-	"rowid": "bigint generated always as identity primary key",
-	"lock":  "for update",
+	"blob":       "bytea",
+	"int":        "bigint",
+	"rowid":      "bigint generated always as identity primary key",
+	"norowid":    "",
+	"lock":       "for update",
+	"lockrecord": "for update of r",
 }
 
 // schemaLock keeps processes that make the same tables at once apart.
@@ -112,13 +114,18 @@ func (t *postgresTx) bind(name string, args Args) (string, []any, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	values := make([]any, len(s.params))
-	for i, param := range s.params {
-		if values[i], err = value(param, args); err != nil {
-			return "", nil, fmt.Errorf("db: %s: %w", name, err)
+	values, err := values(name, s.params, args)
+	return s.query.SQL, values, err
+}
+
+func values(name string, params []string, args Args) (list []any, err error) {
+	list = make([]any, len(params))
+	for i, param := range params {
+		if list[i], err = value(param, args); err != nil {
+			return nil, fmt.Errorf("db: %s: %w", name, err)
 		}
 	}
-	return s.query.SQL, values, nil
+	return list, nil
 }
 
 func (t *postgresTx) Exec(name string, args Args) (int64, error) {
@@ -128,11 +135,7 @@ func (t *postgresTx) Exec(name string, args Args) (int64, error) {
 	}
 	tag, err := t.tx.Exec(t.ctx, sql, values...)
 	if err != nil {
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Code == "23505" {
-			return 0, fmt.Errorf("%w: %s", ErrDuplicate, name)
-		}
-		return 0, fmt.Errorf("db: %s: %w", name, err)
+		return 0, postgresError(name, err)
 	}
 	return tag.RowsAffected(), nil
 }
@@ -142,6 +145,20 @@ func (t *postgresTx) Query(name string, args Args, each func(Row) error) error {
 	if err != nil {
 		return err
 	}
+	return t.rows(name, sql, values, each)
+}
+
+// Adhoc leaves the statement to the driver's bounded cache.
+func (t *postgresTx) Adhoc(sql string, args Args, each func(Row) error) error {
+	text, params := t.stmts.adhoc(sql)
+	values, err := values("adhoc", params, args)
+	if err != nil {
+		return err
+	}
+	return t.rows("adhoc", text, values, each)
+}
+
+func (t *postgresTx) rows(name, sql string, values []any, each func(Row) error) error {
 	rows, err := t.tx.Query(t.ctx, sql, values...)
 	if err != nil {
 		return fmt.Errorf("db: %s: %w", name, err)
@@ -153,9 +170,17 @@ func (t *postgresTx) Query(name string, args Args, each func(Row) error) error {
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("db: %s: %w", name, err)
+		return postgresError(name, err)
 	}
 	return nil
+}
+
+func postgresError(name string, err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "23505" {
+		return fmt.Errorf("%w: %s", ErrDuplicate, name)
+	}
+	return fmt.Errorf("db: %s: %w", name, err)
 }
 
 type postgresRow struct{ rows pgx.Rows }

@@ -12,10 +12,12 @@ import (
 
 // sqliteWords are what the placeholders of schemas and statements mean here.
 var sqliteWords = map[string]string{
-	"blob":  "blob",
-	"int":   "integer",
-	"rowid": "integer primary key",
-	"lock":  "",
+	"blob":       "blob",
+	"int":        "integer",
+	"rowid":      "integer primary key",
+	"norowid":    "without rowid",
+	"lock":       "",
+	"lockrecord": "",
 }
 
 type sqliteDB struct {
@@ -83,10 +85,14 @@ func (t *sqliteTx) prepare(name string, args Args) (*sqlite3.Stmt, error) {
 	if err != nil {
 		return nil, fmt.Errorf("db: prepare %s: %w", name, err)
 	}
-	for i, param := range s.params {
+	return stmt, bind(stmt, name, s.params, args)
+}
+
+func bind(stmt *sqlite3.Stmt, name string, params []string, args Args) error {
+	for i, param := range params {
 		v, err := value(param, args)
 		if err != nil {
-			return nil, fmt.Errorf("db: %s: %w", name, err)
+			return fmt.Errorf("db: %s: %w", name, err)
 		}
 		switch v := v.(type) {
 		case nil:
@@ -103,10 +109,10 @@ func (t *sqliteTx) prepare(name string, args Args) (*sqlite3.Stmt, error) {
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("db: bind %s of %s: %w", param, name, err)
+			return fmt.Errorf("db: bind %s of %s: %w", param, name, err)
 		}
 	}
-	return stmt, nil
+	return nil
 }
 
 func (t *sqliteTx) Exec(name string, args Args) (int64, error) {
@@ -115,10 +121,7 @@ func (t *sqliteTx) Exec(name string, args Args) (int64, error) {
 		return 0, err
 	}
 	if err := sqlitefile.Rows(stmt, func() error { return nil }); err != nil {
-		if sqlitefile.IsConstraint(err) {
-			return 0, fmt.Errorf("%w: %s", ErrDuplicate, name)
-		}
-		return 0, fmt.Errorf("db: %s: %w", name, err)
+		return 0, sqliteError(name, err)
 	}
 	return t.conn.Changes(), nil
 }
@@ -126,6 +129,28 @@ func (t *sqliteTx) Exec(name string, args Args) (int64, error) {
 func (t *sqliteTx) Query(name string, args Args, each func(Row) error) error {
 	stmt, err := t.prepare(name, args)
 	if err != nil {
+		return err
+	}
+	return sqliteError(name, sqlitefile.Rows(stmt, func() error { return each(sqliteRow{stmt}) }))
+}
+
+func sqliteError(name string, err error) error {
+	if sqlitefile.IsConstraint(err) {
+		return fmt.Errorf("%w: %s", ErrDuplicate, name)
+	}
+	return err
+}
+
+// Adhoc prepares the statement for this one use: what a user's search makes up
+// must not fill the connection's memory.
+func (t *sqliteTx) Adhoc(sql string, args Args, each func(Row) error) error {
+	text, params := t.stmts.adhoc(sql)
+	stmt, _, err := t.conn.DB.Prepare(text)
+	if err != nil {
+		return fmt.Errorf("db: prepare: %w", err)
+	}
+	defer stmt.Close()
+	if err := bind(stmt, "adhoc", params, args); err != nil {
 		return err
 	}
 	return sqlitefile.Rows(stmt, func() error { return each(sqliteRow{stmt}) })
