@@ -15,6 +15,7 @@ const (
 	typReceipt     = "operation-receipt+jwt"
 	typLocation    = "record-location+jwt"
 	typPublication = "record-publication+jwt"
+	typTransfer    = "record-transfer+jwt"
 	typManifest    = "record-manifest+jwt"
 	typAccessToken = "at+jwt" // RFC 9068
 	typAssertion   = "JWT"    // RFC 7523

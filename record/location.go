@@ -245,3 +245,63 @@ func (p Publication) Location(issued, expires time.Time) Location {
 	return Location{Directory: p.Directory, Address: p.Address, Record: p.Record, Generation: p.Generation,
 		Prev: p.Prev, Host: p.Host, Reason: p.Reason, IssuedAt: issued.Unix(), Expires: expires.Unix()}
 }
+
+// Transfer is what a Host shows to the one that a record is to move to: the
+// publication that both will sign. It is no publication itself, so that the
+// leaving Host alone decides when to publish. It is signed by the leaving Host.
+type Transfer struct {
+	Publication
+	// To is the id of the Host that the transfer is for.
+	To string `json:"to"`
+}
+
+// SignTransfer signs a transfer with the leaving Host's key.
+func SignTransfer(from *Key, t Transfer) (string, error) { return signJWS(from, typTransfer, t) }
+
+// VerifyTransfer checks a transfer's signature and form, and returns the id of
+// the Host that signed it. The error is an *[Error] with [InvalidMessage].
+func VerifyTransfer(transfer string) (t Transfer, from string, err error) {
+	payload, key, err := openJWS(transfer, typTransfer, maxDocument)
+	if err != nil {
+		return t, "", failf(InvalidMessage, "transfer", "%v", err)
+	}
+	if err := DecodeJSON(payload, payloadLimits, &t); err != nil {
+		return t, "", failf(InvalidMessage, "transfer", "%v", errBadClaim)
+	}
+	return t, key.ID(), nil
+}
+
+// Manifest stands at the end of an exported record and says what came before it.
+type Manifest struct {
+	// Host is the id of the exporting Host, To of the one that it is for.
+	Host   string `json:"iss"`
+	To     string `json:"aud"`
+	Record string `json:"record"`
+	// Versions, Grants and Clients count the lines of each kind.
+	Versions int64 `json:"versions"`
+	Grants   int64 `json:"grants"`
+	Clients  int64 `json:"clients"`
+	// LastHash is the [ReceiptHash] of the record's last receipt.
+	LastHash string `json:"last_hash"`
+	// Digest is the base64url SHA-256 of all lines before the manifest's.
+	Digest   string `json:"digest"`
+	IssuedAt int64  `json:"iat"`
+}
+
+// SignManifest signs a manifest with the exporting Host's key.
+func SignManifest(from *Key, m Manifest) (string, error) {
+	m.Host = from.ID()
+	return signJWS(from, typManifest, m)
+}
+
+// VerifyManifest checks that the Host with the given id signed the manifest. The
+// error is an *[Error] with [InvalidMessage].
+func VerifyManifest(manifest, from string) (m Manifest, err error) {
+	if err := openJWSFrom(manifest, typManifest, maxDocument, from, &m); err != nil {
+		return m, failf(InvalidMessage, "manifest", "%v", err)
+	}
+	if m.Host != from {
+		return m, failf(InvalidMessage, "manifest", "iss is not the Host that signed it")
+	}
+	return m, nil
+}

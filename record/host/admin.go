@@ -74,7 +74,7 @@ func (h *Host) CreateRecord(ctx context.Context, n NewRecord) (Record, error) {
 		return Record{}, err
 	}
 	if h.config.Directory != nil {
-		if err := h.publishFirst(ctx, n.ID, address); err != nil {
+		if err := h.publishFirst(ctx, n.ID); err != nil {
 			return Record{}, fmt.Errorf("host: the record %s was made but not published; call again with its id: %w", n.ID, err)
 		}
 	}
@@ -218,6 +218,9 @@ func (h *Host) Grant(ctx context.Context, g Grant) (id string, err error) {
 		if err := noRecord(g.Record, found, err); err != nil {
 			return err
 		}
+		if state != stateActive {
+			return notActive(state)
+		}
 		if known, err := db.One(tx, "client_get", db.Args{"id": g.Client}, &name, &disabled); err != nil {
 			return err
 		} else if !known {
@@ -231,6 +234,15 @@ func (h *Host) Grant(ctx context.Context, g Grant) (id string, err error) {
 		return err
 	})
 	return id, err
+}
+
+// notActive refuses to change grants while a record moves: the new Host would
+// not hear of it.
+func notActive(state string) error {
+	if state == stateMoved {
+		return &record.Error{Code: record.RecordMoved, Field: "record", Detail: "the record lives on another Host; change its grants there"}
+	}
+	return &record.Error{Code: record.RecordFrozen, Field: "record", Detail: "the record is being moved: cancel the move, or wait for its end and change its grants at the new Host"}
 }
 
 func unix(t time.Time) int64 {
@@ -250,6 +262,12 @@ func fromUnix(n int64) time.Time {
 // Revoke ends a grant, and every token that rests on it, at once.
 func (h *Host) Revoke(ctx context.Context, grantID string) error {
 	return h.db.Write(ctx, "revoke a grant", func(tx db.Tx) error {
+		var state string
+		if found, err := db.One(tx, "grant_state", db.Args{"id": grantID}, &state); err != nil {
+			return err
+		} else if found && state != stateActive {
+			return notActive(state)
+		}
 		changed, err := tx.Exec("grant_revoke", db.Args{"id": grantID, "now": h.now().Unix()})
 		if err == nil && changed == 0 {
 			err = &record.Error{Code: record.NotFound, Field: "grant", Detail: "no such grant that stands"}

@@ -74,6 +74,9 @@ type Host struct {
 	slots   chan struct{}
 	audit   *auditor
 	flights flights
+	moving  flights // records that this process moves or receives
+	// step is called before each step of a move; tests make it fail there.
+	step func(name string) error
 }
 
 // Open opens or makes the Host's database. Close it when done.
@@ -89,7 +92,7 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 		return nil, errors.New("host: Key is missing; record.LoadOrCreateKey makes one")
 	}
 	if c.Directory != nil {
-		if err := c.Directory.check(); err != nil {
+		if err := c.Directory.open(c.Now); err != nil {
 			return nil, err
 		}
 	}
@@ -99,7 +102,7 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 		return nil, fmt.Errorf("host: %w", err)
 	}
 	h := &Host{config: c, base: base, profile: p, nonces: record.NewNonces(), proofs: newSeenSet(record.NonceLifetime + 2*time.Minute),
-		tokens: newTokenCache(), rates: newRateLimits(c.Rate, c.Burst), slots: make(chan struct{}, c.MaxConcurrent)}
+		tokens: newTokenCache(), rates: newRateLimits(c.Rate, c.Burst), slots: make(chan struct{}, c.MaxConcurrent), step: func(string) error { return nil }}
 	if h.db, err = db.Open(ctx, db.Config{URL: c.Database, Schema: schemaSQL, SQL: statementSQL, Namespace: "holdfast_host"}); err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
@@ -215,7 +218,7 @@ func (h *Host) guard(next http.Handler) http.Handler {
 			h.failProblem(w, r, &record.Error{Code: record.HostUnavailable, Detail: "too many requests at once", RetryAfter: time.Second})
 			return
 		}
-		if !isTransfer(r) { // a record's export takes as long as it takes, within its own bounds
+		if !strings.HasPrefix(r.URL.Path, h.base.Path+"/transfers/") { // a record's export takes as long as it takes, within its own bounds
 			ctx, cancel := context.WithTimeout(r.Context(), h.config.Timeout)
 			defer cancel()
 			r = r.WithContext(ctx)

@@ -3,7 +3,6 @@ package host
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/eda94727/holdfast/record"
@@ -314,6 +313,3 @@ func (h *Host) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(http.StatusOK)
 }
-
-// isTransfer reports whether a request belongs to the move of a record.
-func isTransfer(r *http.Request) bool { return strings.Contains(r.URL.Path, "/transfers/") }

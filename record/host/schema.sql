@@ -92,7 +92,7 @@ create table if not exists audit (
 );
 create index if not exists audit_record on audit (record_id, id);
 create table if not exists moves (
-  rk {{int}} primary key,
+  record_id text primary key,
   direction text not null,
   step text not null,
   peer text not null,
