@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -163,10 +164,13 @@ func (k *Client) send(ctx context.Context, l Location, token, method, target str
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.config.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	reused := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+	request, err := http.NewRequestWithContext(ctx, method, target, onceReader{bytes.NewReader(body)})
 	if err != nil {
 		return nil, &record.Error{Code: record.InvalidMessage, Field: "path", Detail: "not a URL"}
 	}
+	request.ContentLength = int64(len(body))
 	for name, values := range header {
 		request.Header[name] = values
 	}
@@ -176,6 +180,10 @@ func (k *Client) send(ctx context.Context, l Location, token, method, target str
 	}
 	response, err := k.http.Do(request)
 	if err != nil {
+		if reused && ctx.Err() == nil {
+			// The connection had ended while it was idle, perhaps.
+			return nil, &staleError{unavailable(target, err)}
+		}
 		return nil, unavailable(target, err)
 	}
 	defer response.Body.Close()
@@ -189,6 +197,18 @@ func (k *Client) send(ctx context.Context, l Location, token, method, target str
 	}
 	return &answer{response.StatusCode, response.Header, data}, nil
 }
+
+// onceReader keeps the transport from sending a request again by itself: it
+// would send the same proof, which a Host takes once.
+type onceReader struct{ io.Reader }
+
+// staleError is a failure on a connection that was used before: worth a second
+// try with a new proof. Every request may be sent twice: reads change nothing,
+// and a write has its operation id.
+type staleError struct{ error }
+
+// Unwrap returns the failure.
+func (e *staleError) Unwrap() error { return e.error }
 
 // unavailable keeps the cause, without the query of the URL.
 func unavailable(target string, err error) error {
@@ -296,9 +316,14 @@ func (k *Client) doAt(ctx context.Context, l Location, method, path string, body
 	if strings.HasPrefix(path, "/receipts/") {
 		target = l.Host.Issuer + path
 	}
-	nonces, renewed := 0, false
+	nonces, renewed, stale := 0, false, false
 	for {
 		a, err := k.send(ctx, l, token, method, target, body, header)
+		var e *staleError
+		if errors.As(err, &e) && !stale {
+			stale = true
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
