@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -310,5 +311,40 @@ func TestOpenRefusals(t *testing.T) {
 		if _, err := os.Stat(c.Database); err == nil {
 			t.Errorf("%s: a database was made", name)
 		}
+	}
+}
+
+func TestFolderAndPin(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	c, err := InDir(dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := InDir(dir, 2)
+	if err != nil || again.Keys[1].ID() != c.Keys[1].ID() {
+		t.Fatalf("other keys: %v", err)
+	}
+	if _, err := InDir(dir, 0); err == nil {
+		t.Error("no keys pass")
+	}
+	w := newWorld(t, dbtest.SQLite(t), c.Keys...)
+	answer, err := w.client.HTTP.Get(w.service.config.URL + "/keys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "pin.json")
+	os.WriteFile(path, data, 0o600)
+	pin, err := LoadPin(path)
+	if err != nil || pin.Directory != w.service.config.URL || pin.Threshold != 2 || !pin.Keys[0].Equal(w.service.Pin().Keys[0]) {
+		t.Errorf("%+v, %v", pin, err)
+	}
+	os.WriteFile(path, []byte(`{"directory":"https://d"}`), 0o600)
+	if _, err := LoadPin(path); err == nil {
+		t.Error("a pin without keys passes")
 	}
 }

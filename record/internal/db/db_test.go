@@ -16,11 +16,11 @@ func TestBothDatabases(t *testing.T) {
 		ctx := context.Background()
 		file := func(sql string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(sql)} }
 		config := Config{URL: url, Namespace: "test", Schema: `create table if not exists x (id {{rowid}}, k text not null unique, n {{int}}, b {{blob}});`, SQL: fstest.MapFS{
-			"sql/put.sql":  file("insert into x (k, n, b) values (:k, :n, :b)"),
+			"sql/put.sql":           file("insert into x (k, n, b) values (:k, :n, :b)"),
 			"sql/put_returning.sql": file("insert into x (k, n) values (:k, :n) returning n"),
-			"sql/lock.sql": file("select n from x where k = :k {{lock}}"),
-			"sql/add.sql":  file("update x set n = n + 1 where k = :k"),
-			"sql/list.sql": file("select k, n, b from x where n >= :least\n and k <> :not --? not\n order by k"),
+			"sql/lock.sql":          file("select n from x where k = :k {{lock}}"),
+			"sql/add.sql":           file("update x set n = n + 1 where k = :k"),
+			"sql/list.sql":          file("select k, n, b from x where n >= :least\n and k <> :not --? not\n order by k"),
 		}}
 		d, err := Open(ctx, config)
 		if err != nil {
