@@ -47,12 +47,32 @@ func VerifyReceipt(receipt, hostID string) (Receipt, error) {
 	if receipt == "" {
 		return Receipt{}, failf(InvalidReceipt, field, "there is no receipt")
 	}
-	var r Receipt
-	if err := openJWSFrom(receipt, typReceipt, maxReceipt, hostID, &r); err != nil {
+	r, err := ReadReceipt(receipt)
+	if err == nil && r.Host != hostID {
+		err = failf(InvalidReceipt, field, "signed by %s, not by %s", quoteShort(r.Host), quoteShort(hostID))
+	}
+	if err != nil {
+		return Receipt{}, err
+	}
+	return r, nil
+}
+
+// ReadReceipt checks a receipt's form and its signature with the key in its own
+// header; Host is that key's id. It is for those who decide about the Host
+// afterwards, such as for a record that has lived on several. The error is an
+// *[Error] with [InvalidReceipt].
+func ReadReceipt(receipt string) (Receipt, error) {
+	const field = "Operation-Receipt"
+	payload, key, err := openJWS(receipt, typReceipt, maxReceipt)
+	if err != nil {
 		return Receipt{}, failf(InvalidReceipt, field, "%v", err)
 	}
+	var r Receipt
+	if err := DecodeJSON(payload, payloadLimits, &r); err != nil {
+		return Receipt{}, failf(InvalidReceipt, field, "%v", errBadClaim)
+	}
 	switch {
-	case r.Host != hostID:
+	case r.Host != key.ID():
 		return Receipt{}, failf(InvalidReceipt, field, "iss is not the Host that signed it")
 	case !IsID(r.Record) || !IsID(r.Operation) || !IsResourceID(r.ID):
 		return Receipt{}, failf(InvalidReceipt, field, "an id is malformed")
@@ -85,15 +105,3 @@ func (r Receipt) Covers(recordID, client, operation, fingerprint string) error {
 
 // Time returns when the write was committed.
 func (r Receipt) Time() time.Time { return time.Unix(r.IssuedAt, 0).UTC() }
-
-// ReadReceipt reads a receipt whoever signed it: the signature is checked with
-// the key in its own header, and Host is that key's id. It is for those who
-// decide about the Host afterwards, such as for a record that has lived on
-// several. The error is an *[Error] with [InvalidReceipt].
-func ReadReceipt(receipt string) (Receipt, error) {
-	_, key, err := openJWS(receipt, typReceipt, maxReceipt)
-	if err != nil {
-		return Receipt{}, failf(InvalidReceipt, "Operation-Receipt", "%v", err)
-	}
-	return VerifyReceipt(receipt, key.ID())
-}
