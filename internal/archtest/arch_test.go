@@ -44,8 +44,11 @@ var rules = map[string]rule{
 	"telemetry":    {ours: []string{"."}, never: slices.Concat(cli, drivers)},
 	"dashboard":    {ours: []string{".", "outbox"}, never: cli},
 
-	"record":   {never: slices.Concat(cli, drivers)},
-	"record/…": {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
+	// What both ends say, and the client's end, stand on no database; those that keep records take either.
+	"record":             {never: slices.Concat(cli, drivers)},
+	"record/profile":     {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record/internal/db": {ours: []string{"record", "internal/sqlitefile", "internal/sqltext"}, never: cli},
+	"record/…":           {ours: []string{"record", "record/…"}, never: cli},
 	"outbox":   {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
 
 	"cmd/holdfast": {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}},
