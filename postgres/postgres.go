@@ -109,7 +109,10 @@ func open(ctx context.Context, pool *pgxpool.Pool, c *config, own bool) (*holdfa
 	if err := migrate(ctx, pool, c.schema); err != nil {
 		return nil, translate("open", err)
 	}
-	d := &dialect{pool: pool, own: own, log: c.log, sql: load(c.schema), turns: &claiming.Turns{}}
+	d := &dialect{pool: pool, own: own, log: c.log, sql: load(c.schema), turns: &claiming.Turns{}, workers: "holdfast_workers"}
+	if c.schema != "" {
+		d.workers = pgx.Identifier{c.schema, d.workers}.Sanitize()
+	}
 	d.inserts = newGroup(d, "submit", d.insertMany)
 	d.completes = newGroup(d, "complete", d.completeMany)
 	if c.noListen {
@@ -131,6 +134,8 @@ type dialect struct {
 	hub   *holdfast.Hub
 	ear   *ear // nil without LISTEN
 	turns *claiming.Turns
+
+	workers string // the registry's table, qualified where a schema was given
 
 	inserts   *group
 	completes *group

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/pgtest"
+	"github.com/eda94727/holdfast/postgres"
 	"github.com/eda94727/holdfast/sqlite"
 )
 
@@ -120,6 +122,9 @@ func handlers(w *holdfast.Worker, say func(what string, args ...any)) {
 // openers open stores, by dialect.
 var openers = map[string]func(ctx context.Context, dsn string) (*holdfast.Store, error){
 	"sqlite": func(ctx context.Context, dsn string) (*holdfast.Store, error) { return sqlite.Open(ctx, dsn) },
+	"postgres": func(ctx context.Context, dsn string) (*holdfast.Store, error) {
+		return postgres.Open(ctx, dsn, postgres.WithLogger(slog.New(slog.DiscardHandler)))
+	},
 }
 
 // database is one that a test may fill.
@@ -148,6 +153,9 @@ func (d *database) open(t testing.TB) *holdfast.Store {
 var databases = map[string]func(t testing.TB) *database{
 	"sqlite": func(t testing.TB) *database {
 		return &database{name: "sqlite", dsn: filepath.Join(t.TempDir(), "tasks.db"), limit: time.Second}
+	},
+	"postgres": func(t testing.TB) *database {
+		return &database{name: "postgres", dsn: pgtest.DSN(t), limit: 5 * time.Second}
 	},
 }
 
