@@ -15,32 +15,33 @@ type Statement string
 // The statements of the protocol. The comment says which fields of Row they read, and what they
 // answer; "tasks" means all columns of the task table.
 const (
-	StmtInsert      Statement = "insert"        // a Task; Delay, Now → run_at_ms, created_at_ms where the database has the clock
-	StmtLockKey     Statement = "lock_key"      // Key → nothing
-	StmtGetByKey    Statement = "get_by_key"    // Key → tasks
-	StmtPutKey      Statement = "put_key"       // Key, ID, Now → nothing
-	StmtGet         Statement = "get"           // ID → tasks
-	StmtStatus      Statement = "status"        // ID → id, status
-	StmtStatusByKey Statement = "status_by_key" // Key → id, status
-	StmtRecover     Statement = "recover"       // Error, Now, Limit → id, queue, status
-	StmtHeartbeat   Statement = "heartbeat"     // IDs, WorkerID, Lease, Now → id, lease_until_ms, cancel_requested_at_ms
-	StmtProgress    Statement = "progress"      // ID, WorkerID, Progress, Message, Now → tasks
-	StmtSucceed     Statement = "succeed"       // ID, WorkerID, Result, Now → id, status, queue
-	StmtComplete    Statement = "complete"      // likewise
-	StmtFail        Statement = "fail"          // ID, WorkerID, Error, Retryable, Delay, Now → id, status, queue
-	StmtRelease     Statement = "release"       // ID, WorkerID, Delay, Now → id, status, queue
-	StmtCancel      Statement = "cancel"        // ID, Now → tasks
-	StmtRetry       Statement = "retry"         // ID, Reset, Now → tasks
-	StmtPurge       Statement = "purge"         // Older, Limit, Now, and any of Queue, Status, Name → id
-	StmtList        Statement = "list"          // Limit, Offset, and any filter → tasks
-	StmtStats       Statement = "stats"         // Queue or not → queue, status, count
-	StmtDepth       Statement = "depth"         // Queue, Limit → count
-	StmtBusy        Statement = "busy"          // Queue, Now → count: whether anything is due or running (0 or 1)
-	StmtMeta        Statement = "meta"          // Key → value
-	StmtLimits      Statement = "limits"        // → kind, key, concurrency, …: all shared limits
-	StmtLimitPut    Statement = "limit_put"     // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
-	StmtLimitPause  Statement = "limit_pause"   // Kind, Key, Reset (resume), Now → nothing
-	StmtLimitDrop   Statement = "limit_drop"    // Kind, Key → nothing, if the row has no bound left
+	StmtInsert      Statement = "insert"          // a Task; Delay, Now → run_at_ms, created_at_ms where the database has the clock
+	StmtLockKey     Statement = "lock_key"        // Key → nothing
+	StmtGetByKey    Statement = "get_by_key"      // Key → tasks
+	StmtPutKey      Statement = "put_key"         // Key, ID, Now → nothing
+	StmtGet         Statement = "get"             // ID → tasks
+	StmtStatus      Statement = "status"          // ID → id, status
+	StmtStatusByKey Statement = "status_by_key"   // Key → id, status
+	StmtRecover     Statement = "recover"         // Error, Now, Limit → id, queue, status
+	StmtCancelAsked Statement = "cancel_requests" // IDs → id
+	StmtHeartbeat   Statement = "heartbeat"       // IDs, WorkerID, Lease, Now → id, lease_until_ms, cancel_requested_at_ms
+	StmtProgress    Statement = "progress"        // ID, WorkerID, Progress, Message, Now → tasks
+	StmtSucceed     Statement = "succeed"         // ID, WorkerID, Result, Now → id, status, queue
+	StmtComplete    Statement = "complete"        // likewise
+	StmtFail        Statement = "fail"            // ID, WorkerID, Error, Retryable, Delay, Now → id, status, queue
+	StmtRelease     Statement = "release"         // ID, WorkerID, Delay, Now → id, status, queue
+	StmtCancel      Statement = "cancel"          // ID, Now → tasks
+	StmtRetry       Statement = "retry"           // ID, Reset, Now → tasks
+	StmtPurge       Statement = "purge"           // Older, Limit, Now, and any of Queue, Status, Name → id
+	StmtList        Statement = "list"            // Limit, Offset, and any filter → tasks
+	StmtStats       Statement = "stats"           // Queue or not → queue, status, count
+	StmtDepth       Statement = "depth"           // Queue, Limit → count
+	StmtBusy        Statement = "busy"            // Queue, Now → count: whether anything is due or running (0 or 1)
+	StmtMeta        Statement = "meta"            // Key → value
+	StmtLimits      Statement = "limits"          // → kind, key, concurrency, …: all shared limits
+	StmtLimitPut    Statement = "limit_put"       // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
+	StmtLimitPause  Statement = "limit_pause"     // Kind, Key, Reset (resume), Now → nothing
+	StmtLimitDrop   Statement = "limit_drop"      // Kind, Key → nothing, if the row has no bound left
 )
 
 // The statements of the registry of workers. What only the registry needs travels as one JSON text in
@@ -57,7 +58,7 @@ const (
 // Writes tells whether the statement changes anything.
 func (s Statement) Writes() bool {
 	switch s {
-	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy, StmtWorkers, StmtWorkerTasks:
+	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy, StmtCancelAsked, StmtWorkers, StmtWorkerTasks:
 		return false
 	}
 	return true
