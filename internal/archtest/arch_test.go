@@ -48,8 +48,12 @@ var rules = map[string]rule{
 	"record":             {never: slices.Concat(cli, drivers)},
 	"record/profile":     {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
 	"record/internal/db": {ours: []string{"record", "internal/sqlitefile", "internal/sqltext"}, never: cli},
+	"record/client":      {ours: []string{"record", "record/directory"}, never: cli},
+	"record/directory":   {ours: []string{"record", "record/internal/db"}, never: cli},
+	"record/host":        {ours: []string{".", "record", "record/directory", "record/profile", "record/internal/db"}, never: cli},
+	"record/serve":       {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
 	"record/…":           {ours: []string{"record", "record/…"}, never: cli},
-	"outbox":   {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
+	"outbox":             {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
 
 	"cmd/holdfast": {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}},
 	"examples/…":   {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}, never: cli},
