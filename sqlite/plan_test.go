@@ -81,6 +81,8 @@ var wantPlans = map[string]string{
 	"status_by_key":       byID,
 	"succeed":             byID,
 	"succeed/rowid":       byRow,
+	"worker_recover":      "INDEX cairnq_tasks_lease_idx (lease_until_ms>?)",
+	"worker_tasks":        "INDEX cairnq_tasks_lease_idx",
 	"list/root_id":        "INDEX cairnq_tasks_root_idx (root_id=?)",
 	"list/correlation_id": "INDEX cairnq_tasks_correlation_idx (correlation_id=?)",
 	// No index of the protocol has the order of a list, and counts of everything read everything.
@@ -91,6 +93,7 @@ var wantPlans = map[string]string{
 	// These read no task.
 	"workers": "", "worker_put": "", "worker_seen": "", "worker_delete": "", "worker_locks": "",
 	"insert": "", "put_key": "", "meta": "", "limits": "", "limits_for": "", "limit_put": "", "limit_pause": "", "limit_drop": "", "limit_spend": "",
+	"worker_put": "", "worker_seen": "", "worker_delete": "", "worker_locks": "", "workers": "",
 }
 
 const (
