@@ -77,6 +77,7 @@ var wantPlans = map[string]string{
 	"release/rowid":       byRow,
 	"retry":               byID,
 	"running_counts":      "INDEX cairnq_tasks_lease_idx",
+	"cancel_requests":     byID,
 	"status":              byID,
 	"status_by_key":       byID,
 	"succeed":             byID,
@@ -86,12 +87,9 @@ var wantPlans = map[string]string{
 	"list/root_id":        "INDEX cairnq_tasks_root_idx (root_id=?)",
 	"list/correlation_id": "INDEX cairnq_tasks_correlation_idx (correlation_id=?)",
 	// No index of the protocol has the order of a list, and counts of everything read everything.
-	"list":           "SCAN cairnq_tasks",
-	"stats":          "SCAN cairnq_tasks",
-	"worker_recover": "INDEX cairnq_tasks_lease_idx",
-	"worker_tasks":   "INDEX cairnq_tasks_lease_idx",
+	"list":  "SCAN cairnq_tasks",
+	"stats": "SCAN cairnq_tasks",
 	// These read no task.
-	"workers": "", "worker_put": "", "worker_seen": "", "worker_delete": "", "worker_locks": "",
 	"insert": "", "put_key": "", "meta": "", "limits": "", "limits_for": "", "limit_put": "", "limit_pause": "", "limit_drop": "", "limit_spend": "",
 	"worker_put": "", "worker_seen": "", "worker_delete": "", "worker_locks": "", "workers": "",
 }
