@@ -55,10 +55,24 @@ const (
 	StmtWorkerTasks   Statement = "worker_tasks"   // Limit (for each worker) → worker_id, id, name, queue, attempt, lease_until_ms, count
 )
 
+// The statements of schedules.
+const (
+	StmtScheduleGet   Statement = "schedule_get"   // Name → schedules, now
+	StmtScheduleLock  Statement = "schedule_lock"  // likewise, and keeps the row from others
+	StmtScheduleList  Statement = "schedule_list"  // → schedules, now
+	StmtScheduleNext  Statement = "schedule_next"  // Names (left out) → the first next_at_ms, now
+	StmtScheduleDue   Statement = "schedule_due"   // Names (left out), Now → one due schedule that nobody else holds, now
+	StmtSchedulePut   Statement = "schedule_put"   // a schedule, Now → nothing
+	StmtScheduleMove  Statement = "schedule_move"  // Name, BeforeMS (its next tick until now), NextAt, LastAt, LastTask, Now → name
+	StmtSchedulePause Statement = "schedule_pause" // Name, Reset (resume), NextAt, Now → name
+	StmtScheduleDrop  Statement = "schedule_drop"  // Name → name
+)
+
 // Writes tells whether the statement changes anything.
 func (s Statement) Writes() bool {
 	switch s {
-	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy, StmtCancelAsked, StmtWorkers, StmtWorkerTasks:
+	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy, StmtCancelAsked, StmtWorkers, StmtWorkerTasks,
+		StmtScheduleGet, StmtScheduleList, StmtScheduleNext:
 		return false
 	}
 	return true
@@ -97,6 +111,8 @@ type Row struct {
 	RateBurst   int64
 	TAT         int64     // theoretical arrival time, epoch microseconds
 	PausedAt    time.Time // zero unless paused
+
+	schedule *scheduleColumns // made when a statement names one of them
 }
 
 // Column names the fields of Row as SQL does.
@@ -164,6 +180,18 @@ const (
 	colRateBurst
 	colTatUs
 	colPausedAtMs
+	colSpec
+	colZone
+	colTask
+	colOptions
+	colMissed
+	colBound
+	colGraceMs
+	colAnchorMs
+	colNextAtMs
+	colLastAtMs
+	colLastTask
+	colDigest
 )
 
 var columnNames = [...]string{
@@ -180,6 +208,9 @@ var columnNames = [...]string{
 	colBelow: "below", colHints: "hints", colPartition: "partition",
 	colKind: "kind", colConcurrency: "concurrency", colRateCount: "rate_count", colRatePeriodMs: "rate_period_ms",
 	colRateBurst: "rate_burst", colTatUs: "tat_us", colPausedAtMs: "paused_at_ms",
+	colSpec: "spec", colZone: "zone", colTask: "task", colOptions: "options", colMissed: "missed", colBound: "bound",
+	colGraceMs: "grace_ms", colAnchorMs: "anchor_ms", colNextAtMs: "next_at_ms", colLastAtMs: "last_at_ms",
+	colLastTask: "last_task", colDigest: "digest",
 }
 
 // TaskColumns is the list of all columns of the task table, for SQL.
@@ -290,6 +321,9 @@ func (r *Row) At(c Column) (field any, nullable bool) {
 		return &r.TAT, false
 	case colPausedAtMs:
 		return &r.PausedAt, true
+	}
+	if c >= colSpec && c <= colDigest {
+		return r.scheduleAt(c)
 	}
 	panic("holdfast: no such column")
 }

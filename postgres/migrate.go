@@ -39,6 +39,7 @@ var migrations = []migration{
 	{name: "0010_drop_status_index.sql", text: "drop index if exists cairnq_tasks_status_idx"},
 	{name: leanIndexes, file: "indexes"},
 	{name: "holdfast_0003_limits", file: "limits"},
+	{name: "holdfast_0004_schedules", file: "schedules"},
 	{name: "holdfast_0006_workers", file: "workers"},
 }
 

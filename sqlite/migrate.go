@@ -29,7 +29,8 @@ func migrations() []migration {
 	indexes, err2 := files.ReadFile("schema/indexes.sql")
 	limits, err3 := files.ReadFile("schema/limits.sql")
 	workers, err4 := files.ReadFile("schema/workers.sql")
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	schedules, err5 := files.ReadFile("schema/schedules.sql")
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		panic(err) // the files are embedded
 	}
 	return []migration{
@@ -45,6 +46,7 @@ func migrations() []migration {
 		{"0010_drop_status_index.sql", "drop index if exists cairnq_tasks_status_idx"},
 		{leanIndexes, string(indexes)},
 		{"holdfast_0003_limits", string(limits)},
+		{"holdfast_0004_schedules", string(schedules)},
 		{"holdfast_0006_workers", string(workers)},
 	}
 }

@@ -92,11 +92,15 @@ var wantPlans = map[string]string{
 	// These read no task.
 	"insert": "", "put_key": "", "meta": "", "limits": "", "limits_for": "", "limit_put": "", "limit_pause": "", "limit_drop": "", "limit_spend": "",
 	"worker_put": "", "worker_seen": "", "worker_delete": "", "worker_locks": "", "workers": "",
+	"schedule_get": bySchedule, "schedule_lock": bySchedule, "schedule_move": bySchedule, "schedule_pause": bySchedule, "schedule_drop": bySchedule,
+	"schedule_next": "INDEX holdfast_schedules_due_idx (next_at_ms>?)", "schedule_due": "INDEX holdfast_schedules_due_idx (next_at_ms>? AND next_at_ms<?)",
+	"schedule_list": "", "schedule_put": "",
 }
 
 const (
-	byID  = "INDEX sqlite_autoindex_cairnq_tasks_1 (id=?)"
-	byRow = "INTEGER PRIMARY KEY (rowid=?)"
+	byID       = "INDEX sqlite_autoindex_cairnq_tasks_1 (id=?)"
+	bySchedule = "INDEX sqlite_autoindex_holdfast_schedules_1 (name=?)"
+	byRow      = "INTEGER PRIMARY KEY (rowid=?)"
 )
 
 func TestPlans(t *testing.T) {

@@ -28,8 +28,8 @@ var (
 	web = []string{"net/http", "html/template"}
 	cli = []string{"github.com/spf13"}
 
-	// What the tasks themselves need: JSON with exact digits, and ids.
-	core = []string{"github.com/go-json-experiment/json", "github.com/oklog/ulid/v2"}
+	// What the tasks themselves need: JSON with exact digits, ids, and cron expressions.
+	core = []string{"github.com/go-json-experiment/json", "github.com/oklog/ulid/v2", "github.com/robfig/cron/v3"}
 )
 
 // rules by path below the module; one that ends in /… is for everything below that has none of its own. A package without a
