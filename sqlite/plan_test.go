@@ -93,7 +93,7 @@ var wantPlans = map[string]string{
 	"insert": "", "put_key": "", "meta": "", "limits": "", "limits_for": "", "limit_put": "", "limit_pause": "", "limit_drop": "", "limit_spend": "",
 	"worker_put": "", "worker_seen": "", "worker_delete": "", "worker_locks": "", "workers": "",
 	"schedule_get": bySchedule, "schedule_lock": bySchedule, "schedule_move": bySchedule, "schedule_pause": bySchedule, "schedule_drop": bySchedule,
-	"schedule_next": "INDEX holdfast_schedules_due_idx (next_at_ms>?)", "schedule_due": "INDEX holdfast_schedules_due_idx (next_at_ms>? AND next_at_ms<?)",
+	"schedule_next": "INDEX holdfast_schedules_due_idx (next_at_ms>?)", "schedule_due": "INDEX holdfast_schedules_due_idx (next_at_ms<?)",
 	"schedule_list": "", "schedule_put": "",
 }
 

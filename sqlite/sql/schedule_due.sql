@@ -3,4 +3,4 @@ select name, spec, zone, task, queue, payload, options, missed, bound, grace_ms,
 from holdfast_schedules
 where next_at_ms <= :now and paused_at_ms is null
   and name not in (select value from json_each(:names))
-order by next_at_ms, name limit 1
+order by next_at_ms limit 1
