@@ -17,6 +17,7 @@ import (
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/client"
 	"github.com/eda94727/holdfast/record/directory"
+	"github.com/eda94727/holdfast/record/directory/service"
 	"github.com/eda94727/holdfast/record/internal/db"
 	"github.com/eda94727/holdfast/record/internal/db/dbtest"
 )
@@ -24,7 +25,7 @@ import (
 // land is a Directory with Hosts over real HTTP; the Hosts can be restarted.
 type land struct {
 	t         *testing.T
-	directory *directory.Service
+	directory *service.Service
 	pin       directory.Pin
 	a, b      *station
 }
@@ -45,7 +46,7 @@ func newLand(t *testing.T, database func(t testing.TB) string) *land {
 	server := newPlainServer(func(w http.ResponseWriter, r *http.Request) { handler.Load().(http.Handler).ServeHTTP(w, r) })
 	t.Cleanup(server.Close)
 	var err error
-	l.directory, err = directory.Open(context.Background(), directory.Config{URL: server.URL, Database: dbtest.SQLite(t), Keys: []*record.Key{record.NewKey()}})
+	l.directory, err = service.Open(context.Background(), service.Config{URL: server.URL, Database: dbtest.SQLite(t), Keys: []*record.Key{record.NewKey()}})
 	if err != nil {
 		t.Fatal(err)
 	}
