@@ -41,12 +41,27 @@ const (
 	StmtLimitPut    Statement = "limit_put"     // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
 	StmtLimitPause  Statement = "limit_pause"   // Kind, Key, Reset (resume), Now → nothing
 	StmtLimitDrop   Statement = "limit_drop"    // Kind, Key → nothing, if the row has no bound left
+
+	// Dependencies, see dependencies.go.
+	StmtDependPrepare  Statement = "depend_prepare"  // → nothing; makes what only a database with dependencies has
+	StmtDependLook     Statement = "depend_look"     // ID → id, name, status; not deleted before the transaction ends
+	StmtDependOn       Statement = "depend_on"       // ID, ParentID, Finished, Met, Position → nothing
+	StmtDependWait     Statement = "depend_wait"     // ID, Keep, Count, Now → nothing
+	StmtDependHold     Statement = "depend_hold"     // ID → nothing
+	StmtDependCancel   Statement = "depend_cancel"   // ID, Error, Now → id, queue, status
+	StmtDependGet      Statement = "depend_get"      // ID → id, run_at_ms, keep, count, released_at_ms
+	StmtDependParents  Statement = "depend_parents"  // ID → id, name, status, purged, finished, met, position
+	StmtDependResults  Statement = "depend_results"  // ID → likewise with result and error
+	StmtDependChildren Statement = "depend_children" // ID, Limit → id, name, status, finished, met
+	StmtDependRelease  Statement = "depend_release"  // ID, Now → tasks
+	StmtDependReleased Statement = "depend_released" // ID, Now → nothing
 )
 
 // Writes tells whether the statement changes anything.
 func (s Statement) Writes() bool {
 	switch s {
-	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy:
+	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy,
+		StmtDependGet, StmtDependParents, StmtDependResults, StmtDependChildren:
 		return false
 	}
 	return true
@@ -85,6 +100,13 @@ type Row struct {
 	RateBurst   int64
 	TAT         int64     // theoretical arrival time, epoch microseconds
 	PausedAt    time.Time // zero unless paused
+
+	Finished   bool  // any end of the parent will do
+	Met        bool  // the parent has ended as it should
+	Keep       bool  // a parent's failure does not cancel
+	Purged     bool  // the parent was deleted
+	Position   int64 // as the submitter named the parents
+	ReleasedAt time.Time
 }
 
 // Column names the fields of Row as SQL does.
@@ -152,6 +174,12 @@ const (
 	colRateBurst
 	colTatUs
 	colPausedAtMs
+	colFinished
+	colMet
+	colKeep
+	colPurged
+	colPosition
+	colReleasedAtMs
 )
 
 var columnNames = [...]string{
@@ -168,6 +196,8 @@ var columnNames = [...]string{
 	colBelow: "below", colHints: "hints", colPartition: "partition",
 	colKind: "kind", colConcurrency: "concurrency", colRateCount: "rate_count", colRatePeriodMs: "rate_period_ms",
 	colRateBurst: "rate_burst", colTatUs: "tat_us", colPausedAtMs: "paused_at_ms",
+	colFinished: "finished", colMet: "met", colKeep: "keep", colPurged: "purged", colPosition: "position",
+	colReleasedAtMs: "released_at_ms",
 }
 
 // TaskColumns is the list of all columns of the task table, for SQL.
@@ -278,6 +308,18 @@ func (r *Row) At(c Column) (field any, nullable bool) {
 		return &r.TAT, false
 	case colPausedAtMs:
 		return &r.PausedAt, true
+	case colFinished:
+		return &r.Finished, false
+	case colMet:
+		return &r.Met, false
+	case colKeep:
+		return &r.Keep, false
+	case colPurged:
+		return &r.Purged, false
+	case colPosition:
+		return &r.Position, false
+	case colReleasedAtMs:
+		return &r.ReleasedAt, true
 	}
 	panic("holdfast: no such column")
 }
