@@ -484,3 +484,39 @@ func TestWaitSaysForWhomATaskWaits(t *testing.T) {
 		}
 	})
 }
+
+// A chain as long as a call allows is canceled at once.
+func TestALongCascade(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, db *database) {
+		items := make([]holdfast.Item, holdfast.MaxGraphTasks)
+		for i := range items {
+			items[i] = holdfast.NewItem("link", nil, holdfast.As(fmt.Sprint(i)), holdfast.After(fmt.Sprint(max(i-1, 0))))
+		}
+		items[0] = holdfast.NewItem("first", nil, holdfast.As("0"))
+		tasks, err := db.client.SubmitMany(deadline(t), items)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.run(tasks[0].ID, holdfast.Failed)
+		if n := db.value("select count(*) from cairnq_tasks where status = 'canceled'"); n != int64(len(items)-1) {
+			t.Errorf("%d of %d are canceled", n, len(items)-1)
+		}
+	})
+}
+
+// SQLite's triggers fire themselves on a connection that says so; nothing else comes of it.
+func TestCascadeWithRecursiveTriggers(t *testing.T) {
+	db := onSQLite(t)
+	db.sql.SetMaxOpenConns(1)
+	db.exec("pragma recursive_triggers = on")
+	ids := db.graph("a", "b: a", "c: b a", "d: b? c?", "e: d")
+	db.run(ids["a"], holdfast.Failed)
+	for name, status := range map[string]string{"b": "canceled", "c": "canceled", "d": "queued", "e": "waiting"} {
+		db.want(ids[name], status)
+	}
+	if f := db.get(ids["c"]).Failure(); f == nil || f.Code == "" {
+		t.Errorf("the record of the cascade: %v", f)
+	}
+	db.run(ids["d"], holdfast.Succeeded)
+	db.want(ids["e"], "queued")
+}

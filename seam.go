@@ -41,6 +41,7 @@ const (
 	StmtLimitPut    Statement = "limit_put"     // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
 	StmtLimitPause  Statement = "limit_pause"   // Kind, Key, Reset (resume), Now → nothing
 	StmtLimitDrop   Statement = "limit_drop"    // Kind, Key → nothing, if the row has no bound left
+	StmtAttempts    Statement = "attempts"      // ID → attempt, worker_id, completed_at_ms, status, error
 
 	// Dependencies, see dependencies.go.
 	StmtDependPrepare  Statement = "depend_prepare"  // → nothing; makes what only a database with dependencies has
@@ -60,7 +61,9 @@ const (
 // Writes tells whether the statement changes anything.
 func (s Statement) Writes() bool {
 	switch s {
-	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy,
+	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy:
+		return false
+	case StmtAttempts,
 		StmtDependGet, StmtDependParents, StmtDependResults, StmtDependChildren:
 		return false
 	}

@@ -16,11 +16,17 @@
       left join holdfast_purged p on p.id = c.id
       where s.id = cairnq_tasks.id)
     where status = 'queued' and id in (select id from holdfast_settling where cause is not null);
+  update holdfast_waits set pending = pending - 1
+    where released_at_ms is null and task_id in (
+      select d.child_id from holdfast_settling s cross join holdfast_dependencies d
+      where s.cause is null and d.parent_id = s.id and d.met = 0 and (d.finished = 1 or s.status = 'succeeded'));
   update holdfast_waits set pending = pending - (
-      select count(*) from holdfast_settling s cross join holdfast_dependencies d
-      where d.child_id = holdfast_waits.task_id and d.parent_id = s.id and d.met = 0 and (d.finished = 1 or s.status = 'succeeded'))
-    where released_at_ms is null
-      and task_id in (select d.child_id from holdfast_settling s cross join holdfast_dependencies d where d.parent_id = s.id and d.met = 0);
+      select count(*) from holdfast_dependencies d
+      where d.child_id = holdfast_waits.task_id and d.met = 0 and d.finished = 1
+        and d.parent_id in (select id from holdfast_settling where cause is not null))
+    where released_at_ms is null and task_id in (
+      select d.child_id from holdfast_settling s cross join holdfast_dependencies d
+      where s.cause is not null and d.parent_id = s.id and d.met = 0 and d.finished = 1);
   update cairnq_tasks set
     run_at_ms = max((select run_at_ms from holdfast_waits where task_id = cairnq_tasks.id), (select max(at_ms) from holdfast_settling)),
     updated_at_ms = (select max(at_ms) from holdfast_settling)
