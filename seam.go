@@ -43,6 +43,17 @@ const (
 	StmtLimitDrop   Statement = "limit_drop"    // Kind, Key → nothing, if the row has no bound left
 	StmtAttempts    Statement = "attempts"      // ID → attempt, worker_id, completed_at_ms, status, error
 
+	// Bulk operations and trees, see bulk.go and tree.go. The first five look for tasks and take a filter.
+	StmtBulkFailed   Statement = "bulk_failed"   // BeforeMS, AfterMS, AfterID, Limit → id, completed_at_ms
+	StmtBulkCanceled Statement = "bulk_canceled" // likewise
+	StmtBulkEnded    Statement = "bulk_ended"    // likewise, and Status or not
+	StmtBulkQueued   Statement = "bulk_queued"   // BeforeMS, Limit → id
+	StmtBulkRunning  Statement = "bulk_running"  // likewise
+	StmtDelete       Statement = "delete"        // ID → id
+	StmtRedrive      Statement = "redrive"       // ID, Payload, Now → tasks
+	StmtTree         Statement = "tree"          // ID, Limit → tasks without their JSON
+	StmtTreeLive     Statement = "tree_live"     // ID, Limit → id
+
 	// Dependencies, see dependencies.go.
 	StmtDependPrepare  Statement = "depend_prepare"  // → nothing; makes what only a database with dependencies has
 	StmtDependLook     Statement = "depend_look"     // ID → id, name, status; not deleted before the transaction ends
@@ -64,6 +75,7 @@ func (s Statement) Writes() bool {
 	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy:
 		return false
 	case StmtAttempts,
+		StmtBulkFailed, StmtBulkCanceled, StmtBulkEnded, StmtBulkQueued, StmtBulkRunning, StmtTree, StmtTreeLive,
 		StmtDependGet, StmtDependParents, StmtDependResults, StmtDependChildren:
 		return false
 	}
@@ -103,6 +115,9 @@ type Row struct {
 	RateBurst   int64
 	TAT         int64     // theoretical arrival time, epoch microseconds
 	PausedAt    time.Time // zero unless paused
+
+	AfterMS int64 // cursor of the bulk statements: this time and
+	AfterID string
 
 	Finished   bool  // any end of the parent will do
 	Met        bool  // the parent has ended as it should
@@ -183,6 +198,8 @@ const (
 	colPurged
 	colPosition
 	colReleasedAtMs
+	colAfterMs
+	colAfterId
 )
 
 var columnNames = [...]string{
@@ -200,7 +217,7 @@ var columnNames = [...]string{
 	colKind: "kind", colConcurrency: "concurrency", colRateCount: "rate_count", colRatePeriodMs: "rate_period_ms",
 	colRateBurst: "rate_burst", colTatUs: "tat_us", colPausedAtMs: "paused_at_ms",
 	colFinished: "finished", colMet: "met", colKeep: "keep", colPurged: "purged", colPosition: "position",
-	colReleasedAtMs: "released_at_ms",
+	colReleasedAtMs: "released_at_ms", colAfterMs: "after_ms", colAfterId: "after_id",
 }
 
 // TaskColumns is the list of all columns of the task table, for SQL.
@@ -323,6 +340,10 @@ func (r *Row) At(c Column) (field any, nullable bool) {
 		return &r.Position, false
 	case colReleasedAtMs:
 		return &r.ReleasedAt, true
+	case colAfterMs:
+		return &r.AfterMS, false
+	case colAfterId:
+		return &r.AfterID, false
 	}
 	panic("holdfast: no such column")
 }
