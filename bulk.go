@@ -59,7 +59,7 @@ type BulkProgress struct {
 // answer's cursor goes on from there. Inside a transaction of the application all steps are part of it.
 func (s *Store) RetryAll(ctx context.Context, f BulkFilter, o BulkOptions) (BulkProgress, error) {
 	f.Status = cmp.Or(f.Status, Failed)
-	look := map[Status]Statement{Failed: StmtBulkFailed, Canceled: StmtBulkCanceled}[f.Status]
+	look := map[Status]Statement{Failed: StmtBulkFailed, Canceled: StmtBulkEnded}[f.Status]
 	if look == "" {
 		return BulkProgress{}, cmp.Or(f.Status.check("status"), invalid("status", string(f.Status), "cannot be retried; use failed or canceled"))
 	}
@@ -79,11 +79,9 @@ func (s *Store) CancelAll(ctx context.Context, f BulkFilter, o BulkOptions) (Bul
 func (s *Store) DeleteAll(ctx context.Context, f BulkFilter, o BulkOptions) (BulkProgress, error) {
 	look := StmtBulkEnded
 	switch f.Status {
-	case "", Succeeded:
+	case "", Succeeded, Canceled:
 	case Failed:
 		look = StmtBulkFailed
-	case Canceled:
-		look = StmtBulkCanceled
 	default:
 		return BulkProgress{}, cmp.Or(f.Status.check("status"), invalid("status", string(f.Status), "is not terminal; only succeeded, failed or canceled tasks can be deleted"))
 	}

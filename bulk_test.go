@@ -229,8 +229,9 @@ func TestRedrive(t *testing.T) {
 func TestBulkUsesIndexes(t *testing.T) {
 	db := onSQLite(t)
 	for _, c := range []struct{ where, index string }{
-		{"status = 'failed' and completed_at_ms <= 9 and completed_at_ms >= 1 and (completed_at_ms > 1 or id > 'x') and +name = 'n' order by completed_at_ms, id", "cairnq_tasks_status_completed_idx"},
-		{"completed_at_ms is not null and status in ('succeeded', 'failed', 'canceled') and completed_at_ms <= 9 and completed_at_ms >= 1 and (completed_at_ms > 1 or id > 'x') order by completed_at_ms, id", "cairnq_tasks_completed_idx"},
+		{"status = 'failed' and error is not null and completed_at_ms <= 9 and completed_at_ms >= 1 and (completed_at_ms > 1 or id > 'x') and +name = 'n' order by completed_at_ms, id", "cairnq_tasks_status_completed_idx"},
+		{"completed_at_ms is not null and completed_at_ms <= 9 and completed_at_ms >= 1 and (completed_at_ms > 1 or id > 'x') order by completed_at_ms, id", "cairnq_tasks_completed_idx"},
+		{"completed_at_ms is not null and completed_at_ms <= 9 and completed_at_ms >= 1 and (completed_at_ms > 1 or id > 'x') and queue = 'q' order by completed_at_ms, id", "cairnq_tasks_queue_completed_idx"},
 		{"status = 'queued' and created_at_ms <= 9", "cairnq_tasks_claim"},
 		{"status = 'running' and lease_until_ms is not null and cancel_requested_at_ms is null and created_at_ms <= 9", "cairnq_tasks_lease_idx"},
 		{"root_id = 'x' and root_id <> id", "cairnq_tasks_root_idx"},

@@ -43,16 +43,15 @@ const (
 	StmtLimitDrop   Statement = "limit_drop"    // Kind, Key → nothing, if the row has no bound left
 	StmtAttempts    Statement = "attempts"      // ID → attempt, worker_id, completed_at_ms, status, error
 
-	// Bulk operations and trees, see bulk.go and tree.go. The first five look for tasks and take a filter.
-	StmtBulkFailed   Statement = "bulk_failed"   // BeforeMS, AfterMS, AfterID, Limit → id, completed_at_ms
-	StmtBulkCanceled Statement = "bulk_canceled" // likewise
-	StmtBulkEnded    Statement = "bulk_ended"    // likewise, and Status or not
-	StmtBulkQueued   Statement = "bulk_queued"   // BeforeMS, Limit → id
-	StmtBulkRunning  Statement = "bulk_running"  // likewise
-	StmtDelete       Statement = "delete"        // ID → id
-	StmtRedrive      Statement = "redrive"       // ID, Payload, Now → tasks
-	StmtTree         Statement = "tree"          // ID, Limit → tasks without their JSON
-	StmtTreeLive     Statement = "tree_live"     // ID, Limit → id
+	// Bulk operations and trees, see bulk.go and tree.go. The first four look for tasks and take a filter.
+	StmtBulkFailed  Statement = "bulk_failed"  // BeforeMS, AfterMS, AfterID, Limit → id, completed_at_ms
+	StmtBulkEnded   Statement = "bulk_ended"   // likewise, and Status or not
+	StmtBulkQueued  Statement = "bulk_queued"  // BeforeMS, Limit → id
+	StmtBulkRunning Statement = "bulk_running" // likewise
+	StmtDelete      Statement = "delete"       // ID → id
+	StmtRedrive     Statement = "redrive"      // ID, Payload, Now → tasks
+	StmtTree        Statement = "tree"         // ID, Limit → tasks without their JSON
+	StmtTreeLive    Statement = "tree_live"    // ID, Limit → id
 
 	// Dependencies, see dependencies.go.
 	StmtDependPrepare  Statement = "depend_prepare"  // → nothing; makes what only a database with dependencies has
@@ -75,7 +74,7 @@ func (s Statement) Writes() bool {
 	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy:
 		return false
 	case StmtAttempts,
-		StmtBulkFailed, StmtBulkCanceled, StmtBulkEnded, StmtBulkQueued, StmtBulkRunning, StmtTree, StmtTreeLive,
+		StmtBulkFailed, StmtBulkEnded, StmtBulkQueued, StmtBulkRunning, StmtTree, StmtTreeLive,
 		StmtDependGet, StmtDependParents, StmtDependResults, StmtDependChildren:
 		return false
 	}

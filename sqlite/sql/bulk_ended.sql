@@ -1,7 +1,6 @@
 -- As bulk_failed, for tasks of any end, or of the one given.
 select id, completed_at_ms from cairnq_tasks
-where completed_at_ms is not null and status in ('succeeded', 'failed', 'canceled')
-  and completed_at_ms <= :before_ms
+where completed_at_ms is not null and completed_at_ms <= :before_ms
   and completed_at_ms >= :after_ms and (completed_at_ms > :after_ms or id > :after_id)
   and +status = :status                --? status
   and queue = :queue                  --? queue
