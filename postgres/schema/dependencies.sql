@@ -1,0 +1,218 @@
+-- Tasks that wait for others. A program that knows nothing of these tables sees a waiting task as one
+-- that is due in the year 9999.
+create table if not exists holdfast_waits (
+  task_id text primary key,
+  run_at_ms bigint not null,   -- not to start before, once released
+  keep boolean not null,       -- a parent's failure does not cancel it
+  pending integer not null,    -- how many of its parents it still waits for
+  released_at_ms bigint
+);
+create table if not exists holdfast_dependencies (
+  child_id text not null,
+  parent_id text not null,
+  finished boolean not null,   -- any end of the parent will do
+  met boolean not null,
+  position integer not null,   -- as the submitter named them
+  primary key (child_id, parent_id)
+);
+create index if not exists holdfast_dependencies_parent_idx on holdfast_dependencies (parent_id);
+-- What is left of parents that were deleted before their children.
+create table if not exists holdfast_purged (
+  id text primary key,
+  name text not null,
+  status text not null,
+  result jsonb,
+  error jsonb
+);
+-- What a transaction has done to tasks that others wait for. Its rows are settled, all at once, when
+-- it commits, so nobody ever sees them.
+create unlogged table if not exists holdfast_settling (
+  id text primary key,
+  status text not null,  -- also: purged
+  name text not null,
+  at_ms bigint not null
+);
+
+-- Two transactions meet at a child: the one that ends a parent and one that ends another, cancels,
+-- retries or deletes the child. Whoever changes what is said here about a child holds the lock of its
+-- task row, and takes such locks in the order of ids.
+
+-- A parent has ended, or goes again.
+create or replace function holdfast_depend_changed() returns trigger language plpgsql set search_path from current as $$
+begin
+  if exists (select from holdfast_dependencies where parent_id = new.id)
+    and current_setting('holdfast.settling', true) is distinct from 'on' then
+    insert into holdfast_settling (id, status, name, at_ms)
+    values (new.id, new.status, new.name, coalesce(new.completed_at_ms, new.updated_at_ms))
+    on conflict (id) do update set status = excluded.status, at_ms = excluded.at_ms;
+  end if;
+  return null;
+end
+$$;
+
+-- A child is retried: it goes on waiting, if there is somebody to wait for.
+create or replace function holdfast_depend_retried() returns trigger language plpgsql set search_path from current as $$
+declare
+  still integer;
+begin
+  update holdfast_waits set run_at_ms = new.updated_at_ms, released_at_ms = case when pending = 0 then new.updated_at_ms end
+  where task_id = new.id and released_at_ms is null
+  returning pending into still;
+  if still > 0 then
+    new.run_at_ms := 253370764800000;
+  end if;
+  return new;
+end
+$$;
+
+-- Tasks were deleted. What their children may ask about them is kept until those are deleted too.
+create or replace function holdfast_depend_deleted() returns trigger language plpgsql set search_path from current as $$
+declare
+  parents text[];
+begin
+  insert into holdfast_purged (id, name, status, result, error)
+  select id, name, status, result, error from gone
+  where exists (select from holdfast_dependencies d where d.parent_id = gone.id)
+  on conflict (id) do nothing;
+  if found then
+    insert into holdfast_settling (id, status, name, at_ms)
+    select id, 'purged', name, floor(extract(epoch from clock_timestamp()) * 1000)::bigint from gone
+    where exists (select from holdfast_dependencies d where d.parent_id = gone.id)
+    on conflict (id) do update set status = 'purged';
+  end if;
+  select array_agg(distinct d.parent_id) into parents from holdfast_dependencies d join gone on gone.id = d.child_id;
+  if parents is null then
+    return null;
+  end if;
+  -- One after the other, so that the last child takes its parents' remains with it.
+  perform from holdfast_purged where id = any(parents) order by id for update;
+  delete from holdfast_dependencies d using gone where d.child_id = gone.id;
+  delete from holdfast_waits w using gone where w.task_id = gone.id;
+  delete from holdfast_purged p where p.id = any(parents) and not exists (select from holdfast_dependencies d where d.parent_id = p.id);
+  return null;
+end
+$$;
+
+-- A dependency was recorded on what was known then. The parent may have ended meanwhile, without
+-- seeing the dependency. From here to the commit it does not.
+create or replace function holdfast_depend_check() returns trigger language plpgsql set search_path from current as $$
+declare
+  parent record;
+begin
+  select t.status, t.name, coalesce(t.completed_at_ms, t.updated_at_ms) as at_ms into parent
+  from cairnq_tasks t where t.id = new.parent_id for share;
+  if not found then
+    insert into holdfast_settling (id, status, name, at_ms) values (new.parent_id, 'purged', '', floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
+    on conflict (id) do nothing;
+  elsif parent.status in ('succeeded', 'failed', 'canceled') then
+    insert into holdfast_settling (id, status, name, at_ms) values (new.parent_id, parent.status, parent.name, parent.at_ms)
+    on conflict (id) do nothing;
+  end if;
+  return null;
+end
+$$;
+
+-- All that the transaction has done, before it commits. The first row does the work of all.
+create or replace function holdfast_settle() returns trigger language plpgsql set search_path from current as $$
+declare
+  ended holdfast_settling[];
+  canceled holdfast_settling[];
+  children text[];
+  queues text[];
+begin
+  with mine as (delete from holdfast_settling returning holdfast_settling)
+  select array_agg(holdfast_settling) into ended from mine;
+  -- What is canceled here need not be told to us.
+  perform set_config('holdfast.settling', 'on', true);
+  while ended is not null loop
+    select array_agg(distinct d.child_id) into children
+    from holdfast_dependencies d join unnest(ended) e on e.id = d.parent_id;
+    exit when children is null;
+    perform from cairnq_tasks where id = any(children) order by id for no key update;
+
+    -- Parents that go again are waited for again.
+    with undone as (
+      update holdfast_dependencies d set met = false
+      from unnest(ended) e, holdfast_waits w
+      where d.parent_id = e.id and e.status = 'queued' and d.met and w.task_id = d.child_id and w.released_at_ms is null
+      returning d.child_id)
+    update holdfast_waits w set pending = pending + u.n
+    from (select child_id, count(*) as n from undone group by child_id) u
+    where w.task_id = u.child_id;
+
+    -- Parents that ended as they should.
+    with done as (
+      update holdfast_dependencies d set met = true
+      from unnest(ended) e
+      where d.parent_id = e.id and e.status <> 'queued' and not d.met and (d.finished or e.status = 'succeeded')
+      returning d.child_id)
+    update holdfast_waits w set pending = pending - u.n
+    from (select child_id, count(*) as n from done group by child_id) u
+    where w.task_id = u.child_id and w.released_at_ms is null;
+
+    -- Who waits in vain. Their own children come up in the next round.
+    with vain as (update cairnq_tasks t set status = 'canceled', completed_at_ms = v.at_ms, updated_at_ms = v.at_ms, error = v.error
+    from (
+      select distinct on (d.child_id) d.child_id, e.at_ms, jsonb_build_object(
+          'type', 'DependencyError',
+          'code', 'dependency_' || e.status,
+          'message', e.id || case when e.name <> '' then ' (' || e.name || ')' else '' end || ', which this task waited for, '
+            || case e.status when 'failed' then 'failed' when 'canceled' then 'was canceled' else 'was deleted before it had succeeded' end,
+          'retryable', false,
+          'details', jsonb_build_object('task_id', e.id, 'name', e.name, 'status', e.status)) as error
+      from unnest(ended) e
+      join holdfast_dependencies d on d.parent_id = e.id and not d.met
+      join holdfast_waits w on w.task_id = d.child_id and w.released_at_ms is null
+      where e.status in ('failed', 'canceled', 'purged') and (not w.keep or e.status = 'purged')
+      order by d.child_id, d.position) v
+    where t.id = v.child_id and t.status = 'queued'
+    returning (t.id, t.status, t.name, v.at_ms)::holdfast_settling as task)
+    select array_agg(task) into canceled from vain;
+
+    -- Who was canceled because of a deleted parent, and is retried, does not wait for what can never happen.
+    with gone as (
+      update holdfast_dependencies d set met = true
+      from unnest(ended) e
+      where d.parent_id = e.id and e.status = 'purged' and not d.met
+      returning d.child_id)
+    update holdfast_waits w set pending = pending - u.n
+    from (select child_id, count(*) as n from gone group by child_id) u
+    where w.task_id = u.child_id and w.released_at_ms is null;
+
+    -- Who waits no longer.
+    with free as (
+      update cairnq_tasks t set run_at_ms = greatest(w.run_at_ms, m.at_ms), updated_at_ms = m.at_ms
+      from holdfast_waits w, (select max(at_ms) as at_ms from unnest(ended)) m
+      where t.id = any(children) and t.status = 'queued' and w.task_id = t.id and w.pending = 0 and w.released_at_ms is null
+      returning t.id, t.queue, m.at_ms),
+    released as (
+      update holdfast_waits w set released_at_ms = free.at_ms from free where w.task_id = free.id)
+    select array_agg(distinct queue) into queues from free;
+    perform pg_notify('cairnq_queued', q) from unnest(queues) q;
+    ended := canceled;
+  end loop;
+  perform set_config('holdfast.settling', '', true);
+  return null;
+end
+$$;
+
+drop trigger if exists holdfast_depend_changed on cairnq_tasks;
+create trigger holdfast_depend_changed after update of status on cairnq_tasks for each row
+  when (new.status in ('succeeded', 'failed', 'canceled') and old.status in ('queued', 'running')
+    or new.status = 'queued' and old.status in ('succeeded', 'failed', 'canceled'))
+  execute function holdfast_depend_changed();
+drop trigger if exists holdfast_depend_retried on cairnq_tasks;
+create trigger holdfast_depend_retried before update of status on cairnq_tasks for each row
+  when (new.status = 'queued' and old.status in ('succeeded', 'failed', 'canceled'))
+  execute function holdfast_depend_retried();
+drop trigger if exists holdfast_depend_deleted on cairnq_tasks;
+create trigger holdfast_depend_deleted after delete on cairnq_tasks referencing old table as gone
+  for each statement execute function holdfast_depend_deleted();
+drop trigger if exists holdfast_depend_check on holdfast_dependencies;
+create constraint trigger holdfast_depend_check after insert on holdfast_dependencies
+  deferrable initially deferred for each row when (not new.met)
+  execute function holdfast_depend_check();
+drop trigger if exists holdfast_settle on holdfast_settling;
+create constraint trigger holdfast_settle after insert or update on holdfast_settling
+  deferrable initially deferred for each row
+  execute function holdfast_settle();
