@@ -294,6 +294,8 @@ func (g *graph) write(ctx context.Context, session Session, tasks []*Task, fresh
 			holds = append(holds, &Row{Task: Task{ID: child.ID}})
 		}
 	}
+	// In one order, from the oldest parent on: Postgres locks the parents in this order at the commit.
+	slices.SortStableFunc(edges, func(a, b *Row) int { return strings.Compare(a.ParentID, b.ParentID) })
 	for _, w := range [...]struct {
 		stmt Statement
 		rows []*Row

@@ -27,10 +27,12 @@ create table if not exists holdfast_purged (
 -- What a transaction has done to tasks that others wait for. Its rows are settled, all at once, when
 -- it commits, so nobody ever sees them.
 create unlogged table if not exists holdfast_settling (
-  id text primary key,
-  status text not null,  -- also: purged
+  id text not null,
+  status text not null,  -- also: purged; gone, of which there is nothing to do but to clear up
   name text not null,
-  at_ms bigint not null
+  at_ms bigint not null,
+  tx bigint not null default txid_current(),
+  primary key (tx, id)
 );
 
 -- Two transactions meet at a child: the one that ends a parent and one that ends another, cancels,
@@ -40,11 +42,12 @@ create unlogged table if not exists holdfast_settling (
 -- A parent has ended, or goes again.
 create or replace function holdfast_depend_changed() returns trigger language plpgsql set search_path from current as $$
 begin
-  if exists (select from holdfast_dependencies where parent_id = new.id)
+  if exists (select from holdfast_dependencies d join holdfast_waits w on w.task_id = d.child_id
+      where d.parent_id = new.id and w.released_at_ms is null)
     and current_setting('holdfast.settling', true) is distinct from 'on' then
     insert into holdfast_settling (id, status, name, at_ms)
     values (new.id, new.status, new.name, coalesce(new.completed_at_ms, new.updated_at_ms))
-    on conflict (id) do update set status = excluded.status, at_ms = excluded.at_ms;
+    on conflict (tx, id) do update set status = excluded.status, at_ms = excluded.at_ms;
   end if;
   return null;
 end
@@ -67,8 +70,6 @@ $$;
 
 -- Tasks were deleted. What their children may ask about them is kept until those are deleted too.
 create or replace function holdfast_depend_deleted() returns trigger language plpgsql set search_path from current as $$
-declare
-  parents text[];
 begin
   insert into holdfast_purged (id, name, status, result, error)
   select id, name, status, result, error from gone
@@ -78,17 +79,15 @@ begin
     insert into holdfast_settling (id, status, name, at_ms)
     select id, 'purged', name, floor(extract(epoch from clock_timestamp()) * 1000)::bigint from gone
     where exists (select from holdfast_dependencies d where d.parent_id = gone.id)
-    on conflict (id) do update set status = 'purged';
+    on conflict (tx, id) do update set status = 'purged';
   end if;
-  select array_agg(distinct d.parent_id) into parents from holdfast_dependencies d join gone on gone.id = d.child_id;
-  if parents is null then
-    return null;
-  end if;
-  -- One after the other, so that the last child takes its parents' remains with it.
-  perform from holdfast_purged where id = any(parents) order by id for update;
-  delete from holdfast_dependencies d using gone where d.child_id = gone.id;
-  delete from holdfast_waits w using gone where w.task_id = gone.id;
-  delete from holdfast_purged p where p.id = any(parents) and not exists (select from holdfast_dependencies d where d.parent_id = p.id);
+  with lost as (
+    delete from holdfast_waits w using gone where w.task_id = gone.id returning w.task_id),
+  parents as (
+    delete from holdfast_dependencies d using lost where d.child_id = lost.task_id returning d.parent_id)
+  insert into holdfast_settling (id, status, name, at_ms)
+  select distinct parent_id, 'gone', '', 0 from parents
+  on conflict (tx, id) do nothing;
   return null;
 end
 $$;
@@ -103,30 +102,50 @@ begin
   from cairnq_tasks t where t.id = new.parent_id for share;
   if not found then
     insert into holdfast_settling (id, status, name, at_ms) values (new.parent_id, 'purged', '', floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
-    on conflict (id) do nothing;
+    on conflict (tx, id) do nothing;
   elsif parent.status in ('succeeded', 'failed', 'canceled') then
     insert into holdfast_settling (id, status, name, at_ms) values (new.parent_id, parent.status, parent.name, parent.at_ms)
-    on conflict (id) do nothing;
+    on conflict (tx, id) do nothing;
   end if;
   return null;
 end
 $$;
 
 -- All that the transaction has done, before it commits. The first row does the work of all.
-create or replace function holdfast_settle() returns trigger language plpgsql set search_path from current as $$
+create or replace function holdfast_settle() returns trigger language plpgsql set search_path from current
+  -- Few rows of large tables, whatever the statistics say.
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   ended holdfast_settling[];
   canceled holdfast_settling[];
   children text[];
   queues text[];
+  remains text[];
 begin
-  with mine as (delete from holdfast_settling returning holdfast_settling)
-  select array_agg(holdfast_settling) into ended from mine;
+  with mine as (delete from holdfast_settling s returning s)
+  select array_agg(s) filter (where (s).status <> 'gone'), array_agg((s).id) filter (where (s).status in ('gone', 'purged'))
+  into ended, remains from mine;
+  -- In one go and in one order, as far as it can be foreseen who is concerned.
+  perform from cairnq_tasks where id in (
+    with recursive doomed as (
+      select e.id, e.status from unnest(ended) e where e.status in ('failed', 'canceled', 'purged')
+      union
+      select d.child_id, 'canceled'
+      from doomed p
+      join holdfast_dependencies d on d.parent_id = p.id and not d.met and not d.finished
+      join holdfast_waits w on w.task_id = d.child_id and w.released_at_ms is null and (not w.keep or p.status = 'purged'))
+    select d.child_id from doomed p join holdfast_dependencies d on d.parent_id = p.id
+    join holdfast_waits w on w.task_id = d.child_id and w.released_at_ms is null
+    union
+    select d.child_id from unnest(ended) e join holdfast_dependencies d on d.parent_id = e.id
+    join holdfast_waits w on w.task_id = d.child_id and w.released_at_ms is null)
+  order by id for no key update;
   -- What is canceled here need not be told to us.
   perform set_config('holdfast.settling', 'on', true);
   while ended is not null loop
     select array_agg(distinct d.child_id) into children
-    from holdfast_dependencies d join unnest(ended) e on e.id = d.parent_id;
+    from unnest(ended) e join holdfast_dependencies d on d.parent_id = e.id
+    join holdfast_waits w on w.task_id = d.child_id and w.released_at_ms is null;
     exit when children is null;
     perform from cairnq_tasks where id = any(children) order by id for no key update;
 
@@ -144,7 +163,7 @@ begin
     with done as (
       update holdfast_dependencies d set met = true
       from unnest(ended) e
-      where d.parent_id = e.id and e.status <> 'queued' and not d.met and (d.finished or e.status = 'succeeded')
+      where d.parent_id = e.id and d.child_id = any(children) and e.status <> 'queued' and not d.met and (d.finished or e.status = 'succeeded')
       returning d.child_id)
     update holdfast_waits w set pending = pending - u.n
     from (select child_id, count(*) as n from done group by child_id) u
@@ -166,14 +185,14 @@ begin
       where e.status in ('failed', 'canceled', 'purged') and (not w.keep or e.status = 'purged')
       order by d.child_id, d.position) v
     where t.id = v.child_id and t.status = 'queued'
-    returning (t.id, t.status, t.name, v.at_ms)::holdfast_settling as task)
+    returning (t.id, t.status, t.name, v.at_ms, 0)::holdfast_settling as task)
     select array_agg(task) into canceled from vain;
 
     -- Who was canceled because of a deleted parent, and is retried, does not wait for what can never happen.
     with gone as (
       update holdfast_dependencies d set met = true
       from unnest(ended) e
-      where d.parent_id = e.id and e.status = 'purged' and not d.met
+      where d.parent_id = e.id and d.child_id = any(children) and e.status = 'purged' and not d.met
       returning d.child_id)
     update holdfast_waits w set pending = pending - u.n
     from (select child_id, count(*) as n from gone group by child_id) u
@@ -192,6 +211,12 @@ begin
     ended := canceled;
   end loop;
   perform set_config('holdfast.settling', '', true);
+  if remains is not null then
+    -- One after the other, so that the last one finds that it is. The numbers only have to be the same
+    -- everywhere.
+    perform pg_advisory_xact_lock(1701996404, 5);
+    delete from holdfast_purged p where p.id = any(remains) and not exists (select from holdfast_dependencies d where d.parent_id = p.id);
+  end if;
   return null;
 end
 $$;
