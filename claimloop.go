@@ -89,6 +89,9 @@ func (w *Worker) plan() (claim *Claim, ok bool) {
 	if w.state == stopped {
 		return nil, false
 	}
+	if w.isAway() {
+		return nil, true
+	}
 	calls := w.config.Concurrency - w.active - len(w.ready)
 	ahead := 0
 	if w.average > 0 && w.average <= quickHandler && len(w.plain) > 0 {
@@ -175,7 +178,7 @@ func (w *Worker) begin(ctx context.Context, tasks []*Task, began time.Time) {
 		if h.resource != "" {
 			w.used[h.resource]++
 		}
-		if w.state == stopped {
+		if w.state == stopped || w.droppedSince(began) {
 			late = append(late, c.attempts...)
 			return
 		}

@@ -27,10 +27,14 @@ type WorkerConfig struct {
 	// that one task is always taken. 0 is no bound.
 	PayloadBytes int64
 	// Lease is how long a task stays this worker's without a sign of life; 30 s if 0. A worker that
-	// dies silently holds its tasks for that long.
+	// dies silently holds its tasks for that long, unless it is registered with a lock (see Liveness).
 	Lease time.Duration
 	// Heartbeat is how often leases are extended; a third of Lease if 0.
 	Heartbeat time.Duration
+	// PlainLease leaves out fast recovery (see Liveness) for this worker: no lock, and on Postgres no
+	// connection for it. If its process dies, its tasks wait for their leases to end; in return a
+	// database that is away for some seconds cancels no handlers.
+	PlainLease bool
 	// Poll is how often the worker looks for work when nothing wakes it; 500 ms if 0.
 	Poll time.Duration
 	// Backoff is how long failed attempts wait; Exponential(1 s, 30 s) if nil. Handlers may have
@@ -78,7 +82,8 @@ type Worker struct {
 	special []*handler // those with quotas of their own
 	turn    int        // which of the draws comes first
 
-	events events
+	events   events
+	presence presence
 
 	wake     chan struct{} // capacity 1: a slot came free, or the worker shall stop
 	stopping chan struct{} // closed when Stop begins
@@ -189,6 +194,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return err
 	}
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
 	w.state = started
 	base, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end
@@ -202,6 +210,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	w.loops.Go(func() { w.claimLoop(base) })
 	w.loops.Go(func() { w.heartbeatLoop(base) })
+	w.loops.Go(func() { w.attend(base) })
 	w.log.Info("holdfast: worker started", "queues", w.config.Queues, "names", names, "concurrency", w.config.Concurrency)
 	return nil
 }

@@ -28,9 +28,10 @@ func migrations() []migration {
 	tables, err1 := files.ReadFile("schema/tables.sql")
 	indexes, err2 := files.ReadFile("schema/indexes.sql")
 	limits, err3 := files.ReadFile("schema/limits.sql")
+	workers, err4 := files.ReadFile("schema/workers.sql")
 	history, err5 := files.ReadFile("schema/history.sql")
-	dependencies, err4 := files.ReadFile("schema/dependencies.sql")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	dependencies, err6 := files.ReadFile("schema/dependencies.sql")
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		panic(err) // the files are embedded
 	}
 	return []migration{
@@ -46,6 +47,7 @@ func migrations() []migration {
 		{"0010_drop_status_index.sql", "drop index if exists cairnq_tasks_status_idx"},
 		{leanIndexes, string(indexes)},
 		{"holdfast_0003_limits", string(limits)},
+		{"holdfast_0006_workers", string(workers)},
 		{"holdfast_0002_history", string(history)},
 		{"holdfast_0005_dependencies", string(dependencies)},
 	}

@@ -15,8 +15,12 @@ import (
 //go:embed sql/*.sql schema/*.sql
 var files embed.FS
 
-// stmtCompletePlain is the short form of complete that nearly every task takes.
-const stmtCompletePlain holdfast.Statement = "complete_plain"
+const (
+	// stmtCompletePlain is the short form of complete that nearly every task takes.
+	stmtCompletePlain holdfast.Statement = "complete_plain"
+	// stmtWorkerLocks is the registry as those who look for the dead need it.
+	stmtWorkerLocks holdfast.Statement = "worker_locks"
+)
 
 // dependTriggers look after the tasks that wait for others. They would cost every task a little, so
 // they are made where the first such task is.

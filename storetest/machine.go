@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ func runModel(t *testing.T, open func(t testing.TB) *Database) {
 		m := &machine{test: &test{TB: checkTB{t, rt}, Database: db, ctx: t.Context(), s: db.Store}, rt: rt, model: newModel()}
 		m.exec("delete from cairnq_task_keys")
 		m.exec("delete from cairnq_tasks")
+		m.exec("delete from holdfast_limits")
 		rt.Repeat(map[string]func(*rapid.T){
 			"":               m.compare,
 			"submit":         m.submit,
@@ -36,6 +38,8 @@ func runModel(t *testing.T, open func(t testing.TB) *Database) {
 			"retry":          m.retry,
 			"purge":          m.purge,
 			"let time pass":  m.letPass,
+			"limit":          m.limit,
+			"pause":          m.pause,
 			"read by others": m.read,
 		})
 		CheckInvariants(m, db.SQL)
@@ -209,9 +213,7 @@ func (m *model) clone() *model {
 		copied := *t
 		c.tasks[id] = &copied
 	}
-	for k, id := range m.keys {
-		c.keys[k] = id
-	}
+	c.keys, c.queueLimits, c.nameLimits, c.paused = maps.Clone(m.keys), m.queueLimits, m.nameLimits, m.paused // submits change no limits
 	return c
 }
 
@@ -229,6 +231,14 @@ func (m *machine) claim(rt *rapid.T) {
 			d.Names = rapid.SampledFrom([][]string{{"a"}, {"b", "c"}, {}, {"c", "a"}}).Draw(rt, "names")
 		}
 		c.Draws = append(c.Draws, d)
+	}
+	// The order of a claim hangs on milliseconds, so the times that are known only roughly are read.
+	for id, t := range m.model.tasks {
+		if t.run.lo != t.run.hi {
+			task, err := m.s.Get(m.ctx, id)
+			m.must(err)
+			t.compare(m.test, task)
+		}
 	}
 	var got *holdfast.Claimed
 	now, err := m.during(func() (err error) { got, err = m.s.Claim(m.ctx, c); return err })
@@ -420,6 +430,28 @@ func (m *machine) letPass(rt *rapid.T) {
 	if m.Advance == nil {
 		m.model.shift(d)
 	}
+}
+
+func (m *machine) limit(rt *rapid.T) {
+	l := holdfast.Limit{Kind: holdfast.LimitQueue, Concurrency: rapid.IntRange(0, 3).Draw(rt, "concurrency")}
+	set := m.model.queueLimits
+	if l.Name = drawQueue.Draw(rt, "queue"); rapid.Bool().Draw(rt, "of a name") {
+		l.Kind, l.Name, set = holdfast.LimitName, drawName.Draw(rt, "name"), m.model.nameLimits
+	}
+	m.must(m.s.SetLimit(m.ctx, l))
+	if set[l.Name] = l.Concurrency; l.Concurrency == 0 {
+		delete(set, l.Name)
+	}
+}
+
+func (m *machine) pause(rt *rapid.T) {
+	queue := drawQueue.Draw(rt, "queue")
+	if m.model.paused[queue] {
+		m.must(m.s.ResumeQueue(m.ctx, queue))
+	} else {
+		m.must(m.s.PauseQueue(m.ctx, queue))
+	}
+	m.model.paused[queue] = !m.model.paused[queue]
 }
 
 // read compares what the store answers about queues with the model.

@@ -14,6 +14,9 @@ import (
 type model struct {
 	tasks map[string]*modelTask
 	keys  map[string]string // key → id of its present task
+	// The bounds that all workers share: how many tasks of a queue or name run at once, and pauses.
+	queueLimits, nameLimits map[string]int
+	paused                  map[string]bool
 }
 
 // stamp is a time that the database wrote: at some moment between lo and hi. Once it has been read it
@@ -39,7 +42,9 @@ type modelTask struct {
 	lease, run, cancel, created, updated, completed stamp
 }
 
-func newModel() *model { return &model{tasks: map[string]*modelTask{}, keys: map[string]string{}} }
+func newModel() *model {
+	return &model{tasks: map[string]*modelTask{}, keys: map[string]string{}, queueLimits: map[string]int{}, nameLimits: map[string]int{}, paused: map[string]bool{}}
+}
 
 // shift is for databases whose rows' times move when time passes.
 func (m *model) shift(d time.Duration) {
@@ -125,14 +130,23 @@ func (m *model) claim(c holdfast.Claim, now stamp) (ids []string) {
 	for _, d := range c.Draws {
 		var list []*modelTask
 		for _, t := range m.tasks {
-			if t.status == holdfast.Queued && t.run.reached(now) && slices.Contains(c.Queues, t.queue) && (d.AnyName || slices.Contains(d.Names, t.name)) {
+			due := t.run.reached(now) || t.run == now // recovered by this very claim
+			if t.status == holdfast.Queued && due && slices.Contains(c.Queues, t.queue) && (d.AnyName || slices.Contains(d.Names, t.name)) {
 				list = append(list, t)
 			}
 		}
 		slices.SortFunc(list, func(a, b *modelTask) int {
 			return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.run.lo, b.run.lo), cmp.Compare(a.id, b.id))
 		})
-		for _, t := range list[:min(d.Limit, len(list))] {
+		taken := 0
+		for _, t := range list {
+			if taken == d.Limit {
+				break
+			}
+			if !m.room(t) {
+				continue // and holds nobody else up
+			}
+			taken++
 			t.status, t.worker, t.lease, t.updated = holdfast.Running, c.WorkerID, now.plus(c.Lease), now
 			t.attempt++
 			ids = append(ids, t.id)
@@ -140,6 +154,24 @@ func (m *model) claim(c holdfast.Claim, now stamp) (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// room tells whether the limits and pauses let the task start.
+func (m *model) room(t *modelTask) bool {
+	ofQueue, ofName := 0, 0
+	for _, other := range m.tasks {
+		if other.status == holdfast.Running {
+			if other.queue == t.queue {
+				ofQueue++
+			}
+			if other.name == t.name {
+				ofName++
+			}
+		}
+	}
+	q, limitedQueue := m.queueLimits[t.queue]
+	n, limitedName := m.nameLimits[t.name]
+	return !m.paused[t.queue] && (!limitedQueue || ofQueue < q) && (!limitedName || ofName < n)
 }
 
 // owned answers the task if the worker holds it under a live lease.

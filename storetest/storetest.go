@@ -34,7 +34,7 @@ type Database struct {
 	// Again opens one more store on the same database.
 	Again func(t testing.TB) *holdfast.Store
 	// Advance moves the store's clock, where the dialect takes one; see Clock. Without it the suite
-	// moves the times in the tables back, which comes to the same.
+	// moves the times in the tables (the protocol's, and holdfast_limits) back, which comes to the same.
 	Advance func(d time.Duration)
 }
 
@@ -98,6 +98,7 @@ var rules = []struct {
 	{"submit", submitRules},
 	{"claim", claimRules},
 	{"recovery", recoveryRules},
+	{"limits", limitRules},
 	{"own", ownRules},
 	{"settle", settleRules},
 	{"cancel and retry", cancelRules},
@@ -149,6 +150,7 @@ func (x *test) pass(d time.Duration) {
 		cancel_requested_at_ms = cancel_requested_at_ms - %[1]d, created_at_ms = created_at_ms - %[1]d,
 		updated_at_ms = updated_at_ms - %[1]d, completed_at_ms = completed_at_ms - %[1]d`, ms))
 	x.exec(fmt.Sprintf("update cairnq_task_keys set created_at_ms = created_at_ms - %[1]d, updated_at_ms = updated_at_ms - %[1]d", ms))
+	x.exec(fmt.Sprintf("update holdfast_limits set tat_us = tat_us - 1000 * %[1]d, paused_at_ms = paused_at_ms - %[1]d, updated_at_ms = updated_at_ms - %[1]d", ms))
 }
 
 func (x *test) exec(query string) {

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/postgres"
 	"github.com/eda94727/holdfast/sqlite"
 )
 
@@ -25,6 +28,7 @@ type database struct {
 	url         string
 	schema      string
 	synchronous string
+	log         *slog.Logger // for what nobody asked for, such as a connection that was lost; may be nil
 }
 
 const (
@@ -43,8 +47,14 @@ func (d *database) address() string { return cmp.Or(d.url, os.Getenv(envDatabase
 
 func (d *database) schemaName() string { return cmp.Or(d.schema, os.Getenv(envSchema)) }
 
+// keywords is how libpq's other form of address begins: host=localhost dbname=app.
+var keywords = regexp.MustCompile(`(^|\s)(host|hostaddr|dbname|user|service|port)\s*=`)
+
 // scheme takes the kind of database off the address.
 func scheme(address string) (kind, rest string) {
+	if keywords.MatchString(address) && !strings.Contains(address, "://") {
+		return "postgres", address
+	}
 	switch head, tail, ok := strings.Cut(address, ":"); {
 	case !ok:
 		return "sqlite", address
@@ -100,12 +110,19 @@ func openSQLite(ctx context.Context, d *database, path string, mustExist bool) (
 	return sqlite.Open(ctx, path, options...)
 }
 
-// openPostgres answers a clear error until this program carries the Postgres dialect.
-func openPostgres(_ context.Context, d *database, _ string) (*holdfast.Store, error) {
+func openPostgres(ctx context.Context, d *database, url string) (*holdfast.Store, error) {
 	if d.synchronous != "" {
 		return nil, usagef("--synchronous is for SQLite; on Postgres, set synchronous_commit for the role or the database")
 	}
-	return nil, exitError{exitDatabase, errors.New("this build of holdfast has no Postgres; use a SQLite file")}
+	log := d.log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	options := []postgres.Option{postgres.WithLogger(log)}
+	if s := d.schemaName(); s != "" {
+		options = append(options, postgres.WithSchema(s))
+	}
+	return postgres.Open(ctx, url, options...)
 }
 
 // redact takes the password of the address out of a text that is going to be shown.
@@ -115,6 +132,8 @@ func (d *database) redact(text string) string {
 	}
 	return text
 }
+
+var keywordPassword = regexp.MustCompile(`password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)`)
 
 // secrets answers the password in an address, in every form in which an error may quote it.
 func secrets(address string) (found []string) {
@@ -133,12 +152,15 @@ func secrets(address string) (found []string) {
 		add(u.Query().Get("password"))
 		add(u.Query().Get("sslpassword"))
 	}
-	// The text itself too: a URL that cannot be parsed is quoted as it is.
-	if _, rest, ok := strings.Cut(address, "://"); ok {
-		if i := strings.LastIndex(rest, "@"); i >= 0 {
-			if _, p, ok := strings.Cut(rest[:i], ":"); ok {
-				add(p)
-			}
+	for _, m := range keywordPassword.FindAllStringSubmatch(address, -1) {
+		add(m[1])
+		add(strings.Trim(m[1], "'"))
+	}
+	// The text itself too: a URL that cannot be parsed may be quoted as it is.
+	_, rest, _ := strings.Cut(address, ":")
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		if _, p, ok := strings.Cut(rest[:i], ":"); ok {
+			add(p)
 		}
 	}
 	return found

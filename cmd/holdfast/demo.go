@@ -335,7 +335,7 @@ func (d *demo) summary(ctx context.Context, given bool, began time.Time) error {
 	d.say(plain, `   go install ./cmd/holdfast               # from the clone, for the command "holdfast"
    export HOLDFAST_DB=%s
    holdfast submit greet '{"name": "Ada"}'
-   holdfast worker greet --exec 'cat'      # in a second terminal; Ctrl-C ends it
+   holdfast worker greet --exec 'cat'      # runs it; Ctrl-C ends the worker
    holdfast list
    holdfast help                           # everything else; the README shows the Go library`, db)
 	return nil

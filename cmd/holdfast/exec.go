@@ -47,6 +47,7 @@ type executor struct {
 	snooze    time.Duration
 	stopAfter time.Duration // like killAfter, when the worker stops: there is less time
 	env       []string
+	guard     *guard
 
 	mu      sync.Mutex
 	running map[*exec.Cmd]struct{}
@@ -92,7 +93,6 @@ func (x *executor) run(ctx context.Context, run *holdfast.Run) (any, error) {
 
 // execute starts the command, waits for it, and ends it when ctx ends.
 func (x *executor) execute(ctx context.Context, cmd *exec.Cmd) error {
-	defer holdThread()()
 	x.all.Add(1)
 	defer x.all.Done()
 	x.mu.Lock()
@@ -103,6 +103,7 @@ func (x *executor) execute(ctx context.Context, cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if err == nil {
 		x.running[cmd] = struct{}{}
+		x.guard.watch(cmd.Process.Pid)
 	}
 	x.mu.Unlock()
 	if err != nil {
@@ -133,6 +134,7 @@ func (x *executor) execute(ctx context.Context, cmd *exec.Cmd) error {
 	x.mu.Unlock()
 	close(ended)
 	ending.Wait()
+	x.guard.forget(cmd.Process.Pid)
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil // it exited with 0; something that it started holds its output open
 	}

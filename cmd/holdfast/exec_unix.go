@@ -12,7 +12,6 @@ import (
 func shell(command string) *exec.Cmd {
 	cmd := exec.Command("/bin/sh", "-c", command)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithParent(cmd.SysProcAttr)
 	return cmd
 }
 
@@ -20,4 +19,9 @@ func shell(command string) *exec.Cmd {
 func terminate(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 
 // kill ends the command's process group.
-func kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+func kill(cmd *exec.Cmd) { killGroup(cmd.Process.Pid) }
+
+func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
+
+// apart keeps a process out of the reach of the terminal's signals.
+func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/postgres"
 )
 
 // The exit codes. docs/cli.md and help say the same.
@@ -79,7 +80,7 @@ func exitCode(err error) int {
 		return exitTimeout
 	case is(holdfast.ErrTaskFailed, holdfast.ErrTaskCanceled):
 		return exitTaskFailed
-	case is(holdfast.ErrBusy, holdfast.ErrReadOnly, holdfast.ErrFull, holdfast.ErrNotDatabase, holdfast.ErrUnavailable, holdfast.ErrProtocol, os.ErrNotExist, os.ErrPermission):
+	case is(holdfast.ErrBusy, holdfast.ErrReadOnly, holdfast.ErrFull, holdfast.ErrNotDatabase, holdfast.ErrUnavailable, holdfast.ErrProtocol, postgres.ErrSecondInstallation, os.ErrNotExist, os.ErrPermission):
 		return exitDatabase
 	}
 	return exitFailed

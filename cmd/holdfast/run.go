@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/eda94727/holdfast"
 )
 
 // app is one run of the program: what every command shares.
@@ -43,6 +45,8 @@ func (a *app) commands() []*cobra.Command {
 		a.purgeCommand(),
 		a.statsCommand(),
 		a.workerCommand(),
+		a.guardCommand(),
+		a.workersCommand(),
 		a.migrateCommand(),
 		a.versionCommand(),
 	}
@@ -67,11 +71,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		var s interrupted
-		if errors.As(cause, &s) {
-			err = s
-		}
+	// A command that was interrupted says so, whatever its error made of the context's end. Any other
+	// error, such as a worker's that could not hand its tasks back, stays.
+	var s interrupted
+	if errors.As(context.Cause(ctx), &s) && !errors.As(err, &s) && (errors.Is(err, context.Canceled) || errors.Is(err, holdfast.ErrWaitTimeout)) {
+		err = s
 	}
 	if err == nil && a.stdout.err != nil {
 		err = fmt.Errorf("the output could not be written: %w", a.stdout.err)

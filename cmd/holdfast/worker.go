@@ -58,7 +58,7 @@ the commands; then it ends them and hands their tasks back, no attempt spent. A 
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.command, "exec", "e", "", "the command, for the shell")
-	fl.StringSliceVarP(&f.queues, "queue", "q", []string{holdfast.DefaultQueue}, "a queue to claim from; give it again for more")
+	fl.StringArrayVarP(&f.queues, "queue", "q", []string{holdfast.DefaultQueue}, "a queue to claim from; give it again for more")
 	fl.IntVarP(&f.concurrency, "concurrency", "c", 0, "how many commands run at once (default: the number of CPUs)")
 	fl.VarP(&f.timeout, "timeout", "t", "the time of one attempt; then it has failed, and is retried (default: unlimited)")
 	fl.Var(&f.lease, "lease", "how long a task stays this worker's without a sign of life")
@@ -116,6 +116,7 @@ func (a *app) worker(ctx context.Context, f *workerFlags, names []string) error 
 	if f.command == "" {
 		return usagef("--exec is empty; give a command, such as --exec ./run.sh")
 	}
+	a.db.log = log
 	store, err := openStore(ctx, &a.db, false)
 	if err != nil {
 		return err
@@ -123,6 +124,10 @@ func (a *app) worker(ctx context.Context, f *workerFlags, names []string) error 
 	defer store.Close()
 	x := newExecutor(f.command, f.output, int(f.maxOutput), time.Duration(f.killAfter), time.Duration(f.snooze), time.Duration(f.grace))
 	x.env = a.db.environment()
+	if x.guard, err = startGuard(); err != nil {
+		return err
+	}
+	defer x.guard.close()
 	w := holdfast.NewWorker(store, holdfast.WorkerConfig{
 		ID: f.id, Queues: f.queues, Concurrency: f.concurrency, Lease: time.Duration(f.lease), Heartbeat: time.Duration(f.heartbeat), Poll: time.Duration(f.poll),
 		Backoff: holdfast.Exponential(time.Second, max(time.Second, time.Duration(f.backoffMax))), Log: log,

@@ -44,8 +44,11 @@ var rules = map[string]rule{
 	"telemetry":    {ours: []string{"."}, never: slices.Concat(cli, drivers)},
 	"dashboard":    {ours: []string{".", "outbox"}, never: cli},
 
-	"record":   {never: slices.Concat(cli, drivers)},
-	"record/…": {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
+	// What both ends say, and the client's end, stand on no database; those that keep records take either.
+	"record":             {never: slices.Concat(cli, drivers)},
+	"record/profile":     {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record/internal/db": {ours: []string{"record", "internal/sqlitefile", "internal/sqltext"}, never: cli},
+	"record/…":           {ours: []string{"record", "record/…"}, never: cli},
 	"outbox":   {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
 
 	"cmd/holdfast": {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}},
@@ -56,14 +59,15 @@ var rules = map[string]rule{
 	"internal/sqltext":    {modules: []string{}, never: web},
 
 	// For tests and the gate; nothing imports them.
-	"internal/pgtest":   {},
-	"internal/gotest":   {modules: []string{}},
-	"internal/archtest": {modules: []string{}},
+	"internal/pgtest":      {},
+	"internal/gotest":      {modules: []string{}},
+	"internal/archtest":    {modules: []string{}},
+	"internal/processtest": {},
 }
 
 var (
-	// The driver and what it stands on, and file notifications.
-	sqliteDriver   = []string{"github.com/ncruces/go-sqlite3", "github.com/ncruces/go-sqlite3-wasm/v6", "github.com/ncruces/julianday", "github.com/fsnotify/fsnotify", "golang.org/x/sys"}
+	// The driver and what it stands on, file notifications, and file locks.
+	sqliteDriver   = []string{"github.com/ncruces/go-sqlite3", "github.com/ncruces/go-sqlite3-wasm/v6", "github.com/ncruces/julianday", "github.com/fsnotify/fsnotify", "github.com/gofrs/flock", "golang.org/x/sys"}
 	postgresDriver = []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgpassfile", "github.com/jackc/pgservicefile", "github.com/jackc/puddle/v2", "golang.org/x/sync", "golang.org/x/text"}
 	drivers        = []string{"github.com/ncruces/go-sqlite3", "github.com/jackc/pgx/v5"}
 )

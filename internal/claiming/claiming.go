@@ -96,6 +96,10 @@ func Claim(ctx context.Context, r Runner, c *holdfast.Claim, turns *Turns) (*hol
 		}); err != nil {
 			return nil, err
 		}
+		// What was given back is due from this moment on.
+		if now, err = r.Now(ctx, c); err != nil {
+			return nil, err
+		}
 	}
 	limits, err := readLimits(ctx, r, c, now)
 	if err != nil {

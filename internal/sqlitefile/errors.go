@@ -48,13 +48,14 @@ func isBusy(err error) bool {
 
 // explain names the cause of a driver's error; other errors pass as they are.
 func (f *File) explain(op string, err error) error {
-	var e *sqlite3.Error
-	if err == nil || !errors.As(err, &e) {
+	// The driver's errors are of several types: those without more to tell are bare codes.
+	var code sqlite3.ErrorCode
+	if err == nil || !errors.As(err, &code) {
 		return err
 	}
 	var kind error
 	hint := ""
-	switch e.Code() {
+	switch code {
 	case sqlite3.NOTADB:
 		kind, hint = ErrNotDatabase, " (another kind of file, or encrypted with another key)"
 	case sqlite3.CANTOPEN, sqlite3.PERM, sqlite3.AUTH:

@@ -72,6 +72,8 @@ type File struct {
 	done   chan struct{} // closed when the writer has stopped
 	writer *Conn         // used by the writer's goroutine only
 	alive  []*request    // likewise: the group that is running
+	// Likewise: the pages in the WAL after the last commit, and from how many on readers are held back.
+	walPages, nextGap int
 
 	requests sync.Pool // of *request
 
@@ -118,6 +120,11 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		for range o.Readers {
 			f.readers <- nil
 		}
+	}
+	f.nextGap = gapAt
+	if !f.memory && !o.ReadOnly {
+		// In place of SQLite's automatic checkpoints; see tend.
+		w.DB.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error { f.walPages = pages; return nil })
 	}
 	f.watch.init(f)
 	go f.write()

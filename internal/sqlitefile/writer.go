@@ -182,6 +182,7 @@ func (f *File) write() {
 			room.leave()
 			n := f.group(rest, room)
 			rest = rest[n:]
+			f.tend()
 		}
 		busy := len(group) > 1
 		f.queue.recycle(group)
@@ -252,7 +253,10 @@ func (f *File) alone(list []*request, room *room) {
 		if !f.begin([]*request{r}, room) {
 			continue
 		}
-		r.state.Store(running)
+		if !r.state.CompareAndSwap(waiting, running) {
+			f.rollback() // its caller has gone meanwhile, and was told that nothing was written
+			continue
+		}
 		start := time.Now()
 		r.err = f.run(r)
 		if !f.writer.DB.GetAutocommit() {

@@ -52,6 +52,9 @@ func Load(files fs.FS, dir string, replace map[string]string) (map[string]*Text,
 	return out, nil
 }
 
+// Parse reads one statement from a string.
+func Parse(name, text string) *Text { return parse(name, text, nil) }
+
 func parse(name, text string, replace map[string]string) *Text {
 	t := &Text{Name: name}
 	for k, v := range replace {
@@ -121,4 +124,11 @@ func (t *Text) Render(style Style, mask uint) (sql string, params []string) {
 		b.WriteString(rest)
 	}
 	return b.String(), params
+}
+
+// Edit changes every line of the text before it is rendered.
+func (t *Text) Edit(fn func(line string) string) {
+	for i := range t.lines {
+		t.lines[i].text = fn(t.lines[i].text)
+	}
 }

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The program as people have it, not the test's.
+func buildBinary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "holdfast.exe") // Windows wants the ending, nobody else minds
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+func checkDemo(t *testing.T, out string) {
+	t.Helper()
+	for _, want := range []string{
+		"2000 tasks submitted", "All of them ran in", `Attempt 1 failed: "the network is down"`, "Attempt 2 succeeded", "is at 50 %", "killed just now, by SIGKILL",
+		"another worker had taken the task over", "attempt 2", "2002 tasks were submitted and 2002 succeeded", "None was lost", "Try next", "holdfast submit greet",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+}
+
+func TestDemo(t *testing.T) {
+	program := buildBinary(t)
+	tmp := t.TempDir()
+	began := time.Now()
+	p := startProgram(t, program, []string{"TMPDIR=" + tmp, "TMP=" + tmp, asBinary + "=", envDatabase + "=" + filepath.Join(tmp, "none", "mine.db")}, "demo")
+	if code := p.wait(t, 60*time.Second); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, p.out, p.err)
+	}
+	if d := time.Since(began); d > 15*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	checkDemo(t, p.out.String())
+	if p.err.String() != "" {
+		t.Errorf("it complains: %s", p.err)
+	}
+	if strings.ContainsAny(p.out.String(), "\x1b\r") {
+		t.Errorf("control characters without a terminal: %q", p.out)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}
+
+func TestDemoLeavesOthersTasksAlone(t *testing.T) {
+	db := newDB(t)
+	client := open(t, db)
+	ok(t, db, "submit", "demo.square", `{"N": 1}`)
+	p := start(t, db, "demo")
+	if code := p.wait(t, 60*time.Second); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	checkDemo(t, p.out.String())
+	stats, err := client.Stats(context.Background(), "")
+	if err != nil || len(stats) != 1 || stats[0].Queue != "default" || stats[0].Queued != 1 || stats[0].Total() != 1 {
+		t.Errorf("the database holds %+v, %v", stats, err)
+	}
+}
+
+func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
+	if !onUnix {
+		return // there is no interrupt to send
+	}
+	for _, until := range []string{"1. Many tasks", "is at 50 %"} {
+		db := newDB(t)
+		client := open(t, db)
+		p := start(t, db, "demo")
+		eventually(t, "the demo says "+until, func() bool { return strings.Contains(p.out.String(), until) })
+		p.signal(t, os.Interrupt)
+		if code := p.wait(t, 20*time.Second); code != exitSignal+2 {
+			t.Errorf("exit code %d", code)
+		}
+		if stats, err := client.Stats(context.Background(), ""); err != nil || len(stats) != 0 {
+			t.Errorf("interrupted after %q, it leaves %+v, %v", until, stats, err)
+		}
+	}
+}
+
+// The worker process of the demo ends with the demo, even when the demo is killed.
+func TestTheDemosWorkerEndsWithTheDemo(t *testing.T) {
+	db := newDB(t)
+	p := start(t, db, "demo")
+	eventually(t, "the demo's worker works", func() bool { return strings.Contains(p.out.String(), "is at 50 %") })
+	p.signal(t, os.Kill)
+	p.wait(t, 20*time.Second)
+	// Its pipes are the demo's: that the test's Wait ended means that nobody holds them any more.
+}

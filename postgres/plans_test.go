@@ -1,0 +1,203 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/pgtest"
+	"github.com/eda94727/holdfast/internal/sqltext"
+)
+
+// crowd fills the table: 100,000 queued tasks, of which 50,000 are not due and stand at a higher
+// priority and 10,000 have other names, 20,000 that ended, 500 that run, and keys.
+const crowd = `
+insert into cairnq_tasks (id, name, queue, status, payload, priority, run_at_ms, created_at_ms, updated_at_ms, root_id)
+	select 'task_later' || i, 'n', 'default', 'queued', '{}', 5, 9000000000000 + i, i, i, 'task_later' || i from generate_series(1, 50000) i;
+insert into cairnq_tasks (id, name, queue, status, payload, priority, run_at_ms, created_at_ms, updated_at_ms, root_id)
+	select 'task_other' || i, 'other', 'default', 'queued', '{}', 3, i, i, i, 'task_other' || i from generate_series(1, 10000) i;
+insert into cairnq_tasks (id, name, queue, status, payload, priority, run_at_ms, created_at_ms, updated_at_ms, root_id)
+	select 'task_due' || i, 'n', 'default', 'queued', '{}', i % 3, i, i, i, 'task_due' || i from generate_series(1, 40000) i;
+insert into cairnq_tasks (id, name, queue, status, payload, run_at_ms, created_at_ms, updated_at_ms, completed_at_ms, root_id, error, correlation_id)
+	select 'task_ended' || i, 'n', 'default', case when i % 10 = 0 then 'failed' else 'succeeded' end, '{}', i, i, i, i, 'task_root' || i,
+		case when i % 10 = 0 then '{}'::jsonb end, 'c' || i from generate_series(1, 20000) i;
+insert into cairnq_tasks (id, name, queue, status, payload, attempt, worker_id, lease_until_ms, run_at_ms, created_at_ms, updated_at_ms, root_id)
+	select 'task_running' || i, 'n', 'default', 'running', '{}', 1, 'w', 9000000000000 + i, i, i, i, 'task_running' || i from generate_series(1, 500) i;
+insert into cairnq_task_keys select 'key' || i, 'task_ended' || i, i, i from generate_series(1, 20000) i;
+`
+
+func crowded(t testing.TB) (*pgx.Conn, *holdfast.Store) {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	store, err := Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	if _, err := conn.PgConn().Exec(t.Context(), crowd).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	return conn, store
+}
+
+// fewTasks leaves 100 due tasks in a table as small as it was at first.
+func fewTasks(t testing.TB, conn *pgx.Conn) {
+	t.Helper()
+	for _, sql := range []string{
+		"create temporary table few as select * from cairnq_tasks where id like 'task_due%' limit 100",
+		"truncate cairnq_tasks cascade",
+		"insert into cairnq_tasks select * from few",
+		"vacuum analyze",
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// full lists the statements that may read the whole table, with the reason.
+var full = map[string]string{
+	"stats": "counts every task",
+	"list":  "lists every task, newest first, unless a filter has an index",
+}
+
+// TestPlans explains every statement in every variant, with and without statistics, and fails where
+// one reads the whole task table.
+func TestPlans(t *testing.T) {
+	conn, _ := crowded(t)
+	ctx := t.Context()
+	texts, err := sqltext.Load(files, "sql", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sql := load("")
+	row := &holdfast.Row{Key: "key7", IDs: []string{"task_due1", "task_due2"}, Queues: []string{"default", "none"}, Names: []string{"n", "none"},
+		Lease: 1000, Older: 1000, Now: time.Now().UnixMilli(), Limit: 64, Below: 4, Kind: holdfast.LimitQueue, BeforeMS: 5, BeforeID: "task_due5", Partition: "p"}
+	row.ID, row.Queue, row.Name, row.WorkerID, row.Status, row.RootID, row.CorrelationID = "task_x", "default", "n", "w", holdfast.Failed, "task_root5", "c5"
+	row.Payload, row.Metadata, row.Result, row.Error = []byte("{}"), []byte("{}"), []byte("{}"), []byte("{}")
+	seq := regexp.MustCompile(`Seq Scan on cairnq_task(s|_keys)`)
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			if _, err := conn.Exec(ctx, "vacuum analyze"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, text := range texts {
+			for mask := range uint(1) << len(text.Optional) {
+				if full[name] != "" {
+					continue
+				}
+				_, params := text.Render(sqltext.Dollar, mask)
+				one := &statement{name: name}
+				one.sql, params = sql[holdfast.Statement(name)].text.Render(sqltext.Dollar, mask)
+				for _, p := range params {
+					one.params = append(one.params, column(p))
+				}
+				args := one.arguments(row)
+				if strings.HasSuffix(name, "_many") {
+					args = one.manyArguments([]*holdfast.Row{row, row})
+				}
+				tx, err := conn.Begin(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows, err := tx.Query(ctx, "explain "+one.sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+				if err := tx.Rollback(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if plan := strings.Join(lines, "\n"); seq.MatchString(plan) {
+					t.Errorf("%s (variant %b, statistics %v) reads a whole table:\n%s", name, mask, analyzed, plan)
+				}
+			}
+		}
+	}
+}
+
+// TestClaimCost: a claim among 100,000 tasks, half of them not due and at a higher priority, reads
+// about as much as one among 100. Pages and not time are counted, since pages do not depend on what
+// else the machine does.
+func TestClaimCost(t *testing.T) {
+	conn, _ := crowded(t)
+	ctx := t.Context()
+	if _, err := conn.Exec(ctx, "vacuum analyze"); err != nil {
+		t.Fatal(err)
+	}
+	sql := load("")
+	row := &holdfast.Row{Queues: []string{"default"}, Names: []string{"n"}, Lease: 1000, Limit: 16}
+	row.WorkerID = "w"
+	one := sql.find(stmtClaim, row)
+	pages := func() int {
+		t.Helper()
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(ctx)
+		var report []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+				Rows int `json:"Actual Rows"`
+			} `json:"Plan"`
+		}
+		if err := tx.QueryRow(ctx, "explain (analyze, buffers, format json) "+one.sql, append([]any{pgx.QueryExecModeExec}, one.arguments(row)...)...).Scan(&report); err != nil {
+			t.Fatal(err)
+		}
+		if report[0].Plan.Rows != 16 {
+			t.Fatalf("claimed %d, want 16", report[0].Plan.Rows)
+		}
+		return report[0].Plan.Hit + report[0].Plan.Read
+	}
+	many := slices.Min([]int{pages(), pages(), pages()})
+	fewTasks(t, conn)
+	few := slices.Min([]int{pages(), pages(), pages()})
+	t.Logf("%d pages among 100,000 tasks, %d among 100", many, few)
+	if many > 2*few {
+		t.Errorf("%d pages among 100,000 tasks, %d among 100", many, few)
+	}
+}
+
+// BenchmarkClaimAmong claims 16 and gives them back, among few tasks and among many.
+func BenchmarkClaimAmong(b *testing.B) {
+	for _, n := range []int{100, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			conn, store := crowded(b)
+			if n == 100 {
+				fewTasks(b, conn)
+			} else if _, err := conn.Exec(b.Context(), "vacuum analyze"); err != nil {
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			for range b.N {
+				got, err := store.Claim(b.Context(), holdfast.Claim{Queues: []string{"default"}, Draws: []holdfast.Draw{{Names: []string{"n"}, Limit: 16}}, WorkerID: "w", Lease: time.Minute})
+				if err != nil || len(got.Tasks) != 16 {
+					b.Fatalf("claimed %d: %v", len(got.Tasks), err)
+				}
+				b.StopTimer()
+				if _, err := store.ReleaseMany(b.Context(), got.Tasks); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}

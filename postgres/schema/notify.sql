@@ -1,0 +1,15 @@
+-- Tells who listens that a queue has a task to claim, or that a task has ended. Notifications only
+-- shorten a sleep.
+create or replace function cairnq_notify() returns trigger language plpgsql as $$
+begin
+  if new.status = 'queued' and (tg_op = 'INSERT' or old.status is distinct from 'queued') then
+    perform pg_notify('cairnq_queued', new.queue);
+  elsif new.status in ('succeeded', 'failed', 'canceled') and (tg_op = 'INSERT' or old.status is distinct from new.status) then
+    perform pg_notify('cairnq_done', new.id);
+  end if;
+  return null;
+end
+$$;
+drop trigger if exists cairnq_tasks_notify on cairnq_tasks;
+create trigger cairnq_tasks_notify after insert or update of status on cairnq_tasks
+  for each row execute function cairnq_notify();

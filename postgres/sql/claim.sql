@@ -1,0 +1,36 @@
+-- A claim in one statement, where no shared limit and no partition asks for more care. Each queue and
+-- name is walked from priority to priority; of the due tasks found, three times as many as wanted are
+-- candidates, so that workers who claim at the same time all find some that are not locked. The guard asks
+-- for a minimum because the planner takes an index for that; for a mere EXISTS it reads the whole table.
+with recursive clock as materialized (select {{now}} as now),
+guard as materialized (
+  select not exists (select 1 from holdfast_limits)
+    and not exists (select 1 from unnest(:queues::text[]) as q, unnest(:names::text[]) as n
+      where (select min((metadata ->> 'holdfast_partition') collate "C") from cairnq_tasks
+        where status = 'queued' and metadata ->> 'holdfast_partition' is not null and queue = q and name = n) is not null) as plain),
+tops (q, n, p) as (
+  select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n)
+  from unnest(:queues::text[]) as q, unnest(:names::text[]) as n
+  where (select plain from guard)
+  union all
+  select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n and priority < p)
+  from tops where p is not null),
+candidates as (
+  select c.id, c.priority, c.run_at_ms
+  from tops cross join lateral (
+    select id, priority, run_at_ms from cairnq_tasks
+    where status = 'queued' and queue = q and name = n and priority = p and run_at_ms <= (select now from clock)
+    order by run_at_ms, id limit :limit::bigint * 3) c
+  where p is not null
+  order by c.priority desc, c.run_at_ms, c.id limit :limit::bigint * 3),
+taken as (
+  select t.id from candidates c join cairnq_tasks t on t.id = c.id
+  where t.status = 'queued'
+  order by c.priority desc, c.run_at_ms, c.id
+  limit :limit::bigint
+  for update of t skip locked)
+update cairnq_tasks t set status = 'running', worker_id = :worker_id::text, lease_until_ms = clock.now + :lease_ms::bigint,
+  attempt = attempt + 1, updated_at_ms = clock.now
+from taken, clock
+where t.id = taken.id
+returning {{t.columns}}

@@ -1,0 +1,2 @@
+-- The server's time.
+select {{now}} as now

@@ -1,0 +1,10 @@
+-- As complete, many at once: each list holds one column.
+with clock as materialized (select {{now}} as now)
+update cairnq_tasks t set
+  status = case when cancel_requested_at_ms is null then 'succeeded' else 'canceled' end,
+  result = case when cancel_requested_at_ms is null then c.result::jsonb else t.result end,
+  progress = case when cancel_requested_at_ms is null then 1.0 else progress end,
+  lease_until_ms = null, updated_at_ms = clock.now, completed_at_ms = clock.now
+from clock, unnest(:id::text[], :worker_id::text[], :result::text[]) as c (id, worker, result)
+where t.id = c.id and t.status = 'running' and t.worker_id = c.worker and t.lease_until_ms > clock.now
+returning t.id, t.queue, t.status

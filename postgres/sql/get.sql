@@ -1,0 +1,1 @@
+select {{columns}} from cairnq_tasks where id = :id::text

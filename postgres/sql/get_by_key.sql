@@ -1,0 +1,3 @@
+-- The task that stands under a key.
+select {{columns}} from cairnq_tasks
+where id = (select task_id from cairnq_task_keys where key = :key::text)

@@ -1,0 +1,8 @@
+with clock as materialized (select {{now}} as now)
+update cairnq_tasks t set status = 'queued', run_at_ms = clock.now, updated_at_ms = clock.now,
+  attempt = case when :reset::boolean then 0 else attempt end,
+  error = null, worker_id = null, lease_until_ms = null, cancel_requested_at_ms = null,
+  completed_at_ms = null, progress = null, message = null
+from clock
+where id = :id::text and status in ('failed', 'canceled')
+returning {{columns}}

@@ -1,0 +1,2 @@
+select id, status from cairnq_tasks
+where id = (select task_id from cairnq_task_keys where key = :key::text)

@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/eda94727/holdfast/internal/sqltext"
+)
+
+// Statements that only one of the dialects has, with the reason.
+var (
+	onlyHere = []string{
+		"lock_key",      // SQLite's write lock covers every key
+		"clock",         // the server's time; SQLite takes the library's
+		"claim",         // a claim in one round trip, where SQLite takes cheap steps
+		"claim_after",   // what comes next, likewise
+		"claim_plan",    // how the server is to plan it
+		"insert_many",   // many rows in one statement, where SQLite runs one statement many times
+		"complete_many", // likewise
+	}
+	onlySQLite = []string{
+		"claim_read",     // Postgres' RETURNING costs little
+		"complete_plain", // needs the row number
+	}
+)
+
+// names lists the statements in the folder of a dialect.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(dir, "*.sql"))
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%s holds %d statements: %v", dir, len(list), err)
+	}
+	for i, f := range list {
+		list[i] = strings.TrimSuffix(filepath.Base(f), ".sql")
+	}
+	return list
+}
+
+func TestEveryStatementHasItsTwin(t *testing.T) {
+	here, there := names(t, "sql"), names(t, "../sqlite/sql")
+	for _, n := range here {
+		if slices.Contains(there, n) == slices.Contains(onlyHere, n) {
+			t.Errorf("%s.sql: on SQLite %v, listed as only on Postgres %v", n, slices.Contains(there, n), slices.Contains(onlyHere, n))
+		}
+	}
+	for _, n := range there {
+		if slices.Contains(here, n) == slices.Contains(onlySQLite, n) {
+			t.Errorf("sqlite's %s.sql: on Postgres %v, listed as only on SQLite %v", n, slices.Contains(here, n), slices.Contains(onlySQLite, n))
+		}
+	}
+}
+
+// TestEveryStatementIsUsed looks for each file's name in the Go code that could run it.
+func TestEveryStatementIsUsed(t *testing.T) {
+	var code strings.Builder
+	for _, pattern := range []string{"*.go", "../*.go", "../internal/claiming/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(b)
+		}
+	}
+	for _, n := range names(t, "sql") {
+		if !strings.Contains(code.String(), `"`+n+`"`) {
+			t.Errorf("no code names %s.sql", n)
+		}
+	}
+}
+
+// TestEveryParameterIsCast: modes of the driver that do not ask the server for types, and drivers of
+// database/sql, send parameters without any.
+func TestEveryParameterIsCast(t *testing.T) {
+	texts, err := sqltext.Load(files, "sql", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := regexp.MustCompile(`\$\d+($|[^:\d])`)
+	for name, text := range texts {
+		sql, _ := text.Render(sqltext.Dollar, 1<<len(text.Optional)-1)
+		if at := bare.FindString(sql); at != "" {
+			t.Errorf("%s: %q has no type:\n%s", name, at, sql)
+		}
+	}
+}

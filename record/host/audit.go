@@ -1,0 +1,153 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/internal/db"
+)
+
+// AuditEntry is one line of the audit: who did what to which record.
+type AuditEntry struct {
+	// ID counts the lines of the whole Host; it rises.
+	ID int64
+	At time.Time
+	// Record is the record concerned, "" where none was named.
+	Record string
+	// Client is the application, Actor the representative that it acted for.
+	Client, Actor string
+	// Action is create, update, patch, delete, read, vread, history, search,
+	// everything, receipt or token.
+	Action string
+	// Target is what was touched: Observation/1, or a type.
+	Target string
+	// Operation is a write's operation id.
+	Operation string
+	// Outcome is ok, replayed, or a code of the protocol.
+	Outcome string
+}
+
+func (e AuditEntry) args() db.Args {
+	return db.Args{"at": e.At.UnixMilli(), "record": e.Record, "client": e.Client, "actor": e.Actor, "action": e.Action, "target": e.Target, "op": e.Operation, "outcome": e.Outcome}
+}
+
+// auditor writes the audit of reads and refusals. A request waits until its
+// line is on disk, but lines of requests at the same time are written together.
+type auditor struct {
+	db    *db.DB
+	log   *slog.Logger
+	queue chan auditRequest
+	stop  chan struct{} // closed by close
+	done  chan struct{} // closed when run has ended
+	once  sync.Once
+}
+
+type auditRequest struct {
+	entry AuditEntry
+	done  chan error
+}
+
+// maxAuditBatch bounds one transaction of audit lines.
+const maxAuditBatch = 256
+
+func newAuditor(database *db.DB, log *slog.Logger) *auditor {
+	a := &auditor{db: database, log: log, queue: make(chan auditRequest), stop: make(chan struct{}), done: make(chan struct{})}
+	go a.run()
+	return a
+}
+
+// add writes a line and returns when it is on disk.
+func (a *auditor) add(ctx context.Context, e AuditEntry) error {
+	request := auditRequest{e, make(chan error, 1)}
+	select {
+	case a.queue <- request:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-a.stop:
+		return &record.Error{Code: record.HostUnavailable, Detail: "the Host is stopping"}
+	}
+	select {
+	case err := <-request.done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *auditor) run() {
+	defer close(a.done)
+	for {
+		var batch []auditRequest
+		select {
+		case first := <-a.queue:
+			batch = append(batch, first)
+		case <-a.stop:
+			return // the queue has no room of its own: nobody's line is in it
+		}
+	gather:
+		for len(batch) < maxAuditBatch {
+			select {
+			case next := <-a.queue:
+				batch = append(batch, next)
+			default:
+				break gather
+			}
+		}
+		err := a.db.Write(context.Background(), "audit", func(tx db.Tx) error {
+			for _, request := range batch {
+				if _, err := tx.Exec("audit_insert", request.entry.args()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			a.log.Error("the audit could not be written", "lines", len(batch), "error", err)
+		}
+		for _, request := range batch {
+			request.done <- err
+		}
+	}
+}
+
+// close waits for the lines that were given.
+func (a *auditor) close() {
+	a.once.Do(func() { close(a.stop) })
+	<-a.done
+}
+
+// note makes the audit line of a request.
+func (h *Host) note(c *caller, action, target, operation string, err error) AuditEntry {
+	e := AuditEntry{At: h.now(), Action: action, Target: target, Operation: operation, Outcome: "ok"}
+	if c != nil {
+		e.Record, e.Client, e.Actor = c.token.Record, c.token.Client, c.actor()
+	}
+	if err != nil {
+		if e.Outcome = string(record.CodeOf(err)); e.Outcome == "" {
+			e.Outcome = string(record.HostUnavailable)
+		}
+	}
+	return e
+}
+
+// Audit returns the audit of a record after the line with the given id, oldest
+// first, at most limit lines.
+func (h *Host) Audit(ctx context.Context, recordID string, after int64, limit int) (list []AuditEntry, err error) {
+	err = h.db.Read(ctx, func(tx db.Tx) error {
+		list = nil
+		return tx.Query("audit_list", db.Args{"record": recordID, "after": after, "limit": limit}, func(row db.Row) error {
+			var e AuditEntry
+			var at int64
+			if err := row.Scan(&e.ID, &at, &e.Record, &e.Client, &e.Actor, &e.Action, &e.Target, &e.Operation, &e.Outcome); err != nil {
+				return err
+			}
+			e.At = time.UnixMilli(at).UTC()
+			list = append(list, e)
+			return nil
+		})
+	})
+	return list, err
+}

@@ -1,0 +1,163 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/client"
+	"github.com/eda94727/holdfast/record/internal/db"
+)
+
+// benchRig is a Host over loopback TLS on SQLite with synchronous=FULL, and
+// clients with keys of their own.
+type benchRig struct {
+	host    *Host
+	record  string
+	clients []*client.Client
+}
+
+func newBench(b *testing.B, clients int) *benchRig {
+	b.Helper()
+	ctx := context.Background()
+	var host *Host
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	b.Cleanup(server.Close)
+	host, err := Open(ctx, Config{URL: server.URL, Database: filepath.Join(b.TempDir(), "h.db"), Key: record.NewKey(), Rate: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { host.Close() })
+	server.Config.Handler = host.Handler()
+	made, err := host.CreateRecord(ctx, NewRecord{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	g := &benchRig{host: host, record: made.ID}
+	ref := host.Ref()
+	transport := server.Client().Transport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = clients
+	b.Cleanup(transport.CloseIdleConnections)
+	for range clients {
+		key := record.NewKey()
+		if _, err := host.Grant(ctx, Grant{Record: g.record, Client: key.ID(), Scope: "patient/*.cruds"}); err != nil {
+			b.Fatal(err)
+		}
+		k, err := client.New(client.Config{Key: key, Host: &ref, HTTP: &http.Client{Transport: transport}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		g.clients = append(g.clients, k)
+		if _, err := k.Read(ctx, g.record, "Patient", g.record); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return g
+}
+
+// each runs work n times over all clients and reports the 99th percentile.
+func (g *benchRig) each(b *testing.B, n int, work func(k *client.Client) error) {
+	b.Helper()
+	var wg sync.WaitGroup
+	jobs := make(chan int)
+	times := make([]time.Duration, n)
+	for _, k := range g.clients {
+		wg.Go(func() {
+			for i := range jobs {
+				start := time.Now()
+				if err := work(k); err != nil {
+					b.Error(err)
+				}
+				times[i] = time.Since(start)
+			}
+		})
+	}
+	for i := range n {
+		jobs <- i
+	}
+	close(jobs)
+	wg.Wait()
+	slices.Sort(times)
+	b.ReportMetric(float64(times[n*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "per-s")
+}
+
+func (g *benchRig) intent() record.Intent {
+	return record.Intent{Operation: record.CreateResource, Patient: g.record, OperationID: record.NewID(), Resource: []byte(`{"resourceType":"Observation","status":"final",
+"category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"laboratory"}]}],"code":{"coding":[{"system":"http://loinc.org","code":"718-7"}]},
+"subject":{"reference":"Patient/` + g.record + `"},"effectiveDateTime":"2020-05-01","valueQuantity":{"value":1.10,"unit":"g/dL","system":"http://unitsofmeasure.org","code":"g/dL"}}`)}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	for _, clients := range []int{1, 32} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			g := newBench(b, clients)
+			b.ResetTimer()
+			g.each(b, b.N, func(k *client.Client) error {
+				_, err := k.Write(context.Background(), g.intent())
+				return err
+			})
+		})
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	g := newBench(b, 32)
+	b.ResetTimer()
+	g.each(b, b.N, func(k *client.Client) error {
+		_, err := k.Read(context.Background(), g.record, "Patient", g.record)
+		return err
+	})
+}
+
+// BenchmarkSearch searches by patient and category in a record of 100,000
+// resources.
+func BenchmarkSearch(b *testing.B) {
+	g := newBench(b, 1)
+	ctx := context.Background()
+	const page = 500
+	for start := 0; start < 100_000; start += page {
+		err := g.host.db.Write(ctx, "fill", func(tx db.Tx) error {
+			c := &caller{token: record.Token{Client: g.clients[0].Subject(), Record: g.record}}
+			rk, _, err := recordKey(tx, g.record)
+			if err != nil {
+				return err
+			}
+			for i := range page {
+				intent := g.intent()
+				q := &write{caller: c, method: "POST", resourceType: "Observation", op: intent.OperationID, body: intent.Resource, fp: "x"}
+				if q.judge(g.host); q.invalid != nil {
+					return q.invalid
+				}
+				if _, err := g.host.commit(tx, access{rk: rk, record: g.record, seq: int64(start + i + 1), lastHash: "x"}, q, version{}, q.resource, q.body); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ResetTimer()
+	g.each(b, b.N, func(k *client.Client) error {
+		n := 0
+		for _, err := range k.Search(ctx, g.record, "Observation", map[string][]string{"patient": {g.record}, "category": {"laboratory"}, "_count": {"20"}}) {
+			if err != nil {
+				return err
+			}
+			if n++; n == 20 {
+				break
+			}
+		}
+		return nil
+	})
+}

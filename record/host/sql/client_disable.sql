@@ -1,0 +1,1 @@
+update clients set disabled = 1 where id = :id

@@ -1,0 +1,1 @@
+select name, disabled from clients where id = :id

@@ -1,0 +1,2 @@
+insert into clients (id, name, disabled, created_at) values (:id, :name, 0, :now)
+on conflict (id) do update set name = excluded.name, disabled = 0

@@ -1,0 +1,1 @@
+delete from dates where rid = :rid

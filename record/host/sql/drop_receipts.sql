@@ -1,0 +1,1 @@
+delete from receipts where rk = :rk

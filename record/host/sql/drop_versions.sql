@@ -1,0 +1,1 @@
+delete from versions where rk = :rk

@@ -1,0 +1,1 @@
+delete from moves where record_id = :record

@@ -1,0 +1,1 @@
+select direction, step, peer, publication from moves where record_id = :record

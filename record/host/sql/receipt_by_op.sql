@@ -1,0 +1,2 @@
+select fp, receipt from receipts
+where rk = :rk and client = :client and op = :op

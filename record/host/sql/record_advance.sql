@@ -1,0 +1,1 @@
+update records set seq = :seq, last_hash = :hash where rk = :rk

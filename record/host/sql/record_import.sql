@@ -1,0 +1,3 @@
+insert into records (record_id, state, address, seq, last_hash, created_at)
+values (:record, 'importing', :address, 0, '', :now)
+returning rk

@@ -1,0 +1,1 @@
+update records set state = :state where rk = :rk

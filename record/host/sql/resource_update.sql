@@ -1,0 +1,2 @@
+update resources set version = :version, deleted = :deleted, last_updated = :updated
+where rid = :rid

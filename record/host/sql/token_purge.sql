@@ -1,0 +1,1 @@
+delete from revoked_tokens where expires_at < :now

@@ -1,0 +1,1 @@
+select jti from revoked_tokens where jti = :jti

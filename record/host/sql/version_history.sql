@@ -1,0 +1,3 @@
+select version, deleted, last_updated, content from versions
+where rk = :rk and type = :type and id = :id and version < :before
+order by version desc limit :limit

@@ -1,0 +1,7 @@
+-- What each worker runs: how many, and the first of them.
+select worker_id, id, name, queue, attempt, lease_until_ms, count from (
+  select worker_id, id, name, queue, attempt, lease_until_ms, count(*) over (partition by worker_id) as count,
+    row_number() over (partition by worker_id order by id) as place
+  from cairnq_tasks where status = 'running' and lease_until_ms is not null)
+where place <= :limit
+order by worker_id, id
