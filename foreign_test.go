@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/internal/pgtest"
+	"github.com/eda94727/holdfast/postgres"
 	"github.com/eda94727/holdfast/sqlite"
 )
 
@@ -27,6 +30,7 @@ type database struct {
 // eachDatabase runs the test on every database.
 func eachDatabase(t *testing.T, test func(t *testing.T, db *database)) {
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, onSQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, onPostgres(t)) })
 }
 
 func onSQLite(t testing.TB) *database {
@@ -50,6 +54,29 @@ func onSQLite(t testing.TB) *database {
 		}
 	})
 	return &database{t: t, store: store, client: holdfast.NewClient(store), sql: plain, tx: sqlite.Tx}
+}
+
+func onPostgres(t testing.TB) *database {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	store, err := postgres.Open(context.Background(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.SetMaxOpenConns(4)
+	t.Cleanup(func() {
+		if err := plain.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &database{t: t, store: store, client: holdfast.NewClient(store), sql: plain, tx: postgres.SQLTx}
 }
 
 // exec runs SQL and answers how many rows it changed.
