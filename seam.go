@@ -42,6 +42,31 @@ const (
 	StmtLimitPut    Statement = "limit_put"       // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
 	StmtLimitPause  Statement = "limit_pause"     // Kind, Key, Reset (resume), Now → nothing
 	StmtLimitDrop   Statement = "limit_drop"      // Kind, Key → nothing, if the row has no bound left
+	StmtAttempts    Statement = "attempts"        // ID → attempt, worker_id, completed_at_ms, status, error
+
+	// Bulk operations and trees, see bulk.go and tree.go. The first four look for tasks and take a filter.
+	StmtBulkFailed  Statement = "bulk_failed"  // BeforeMS, AfterMS, AfterID, Limit → id, completed_at_ms
+	StmtBulkEnded   Statement = "bulk_ended"   // likewise, and Status or not
+	StmtBulkQueued  Statement = "bulk_queued"  // BeforeMS, Limit → id
+	StmtBulkRunning Statement = "bulk_running" // likewise
+	StmtDelete      Statement = "delete"       // ID → id
+	StmtRedrive     Statement = "redrive"      // ID, Payload, Now → tasks
+	StmtTree        Statement = "tree"         // ID, Limit → tasks without their JSON
+	StmtTreeLive    Statement = "tree_live"    // ID, Limit → id
+
+	// Dependencies, see dependencies.go.
+	StmtDependPrepare  Statement = "depend_prepare"  // → nothing; makes what only a database with dependencies has
+	StmtDependLook     Statement = "depend_look"     // ID → id, name, status; not deleted before the transaction ends
+	StmtDependOn       Statement = "depend_on"       // ID, ParentID, Finished, Met, Position → nothing
+	StmtDependWait     Statement = "depend_wait"     // ID, Keep, Count, Now → nothing
+	StmtDependHold     Statement = "depend_hold"     // ID → nothing
+	StmtDependCancel   Statement = "depend_cancel"   // ID, Error, Now → id, queue, status
+	StmtDependGet      Statement = "depend_get"      // ID → id, run_at_ms, keep, count, released_at_ms
+	StmtDependParents  Statement = "depend_parents"  // ID → id, name, status, purged, finished, met, position
+	StmtDependResults  Statement = "depend_results"  // ID → likewise with result and error
+	StmtDependChildren Statement = "depend_children" // ID, Limit → id, name, status, finished, met
+	StmtDependRelease  Statement = "depend_release"  // ID, Now → tasks
+	StmtDependReleased Statement = "depend_released" // ID, Now → nothing
 )
 
 // The statements of the registry of workers. What only the registry needs travels as one JSON text in
@@ -73,6 +98,10 @@ func (s Statement) Writes() bool {
 	switch s {
 	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy, StmtCancelAsked, StmtWorkers, StmtWorkerTasks,
 		StmtScheduleGet, StmtScheduleList, StmtScheduleNext:
+		return false
+	case StmtAttempts,
+		StmtBulkFailed, StmtBulkEnded, StmtBulkQueued, StmtBulkRunning, StmtTree, StmtTreeLive,
+		StmtDependGet, StmtDependParents, StmtDependResults, StmtDependChildren:
 		return false
 	}
 	return true
@@ -113,6 +142,15 @@ type Row struct {
 	PausedAt    time.Time // zero unless paused
 
 	schedule *scheduleColumns // made when a statement names one of them
+	AfterMS  int64            // cursor of the bulk statements: this time and
+	AfterID  string
+
+	Finished   bool  // any end of the parent will do
+	Met        bool  // the parent has ended as it should
+	Keep       bool  // a parent's failure does not cancel
+	Purged     bool  // the parent was deleted
+	Position   int64 // as the submitter named the parents
+	ReleasedAt time.Time
 }
 
 // Column names the fields of Row as SQL does.
@@ -192,6 +230,14 @@ const (
 	colLastAtMs
 	colLastTask
 	colDigest
+	colFinished
+	colMet
+	colKeep
+	colPurged
+	colPosition
+	colReleasedAtMs
+	colAfterMs
+	colAfterId
 )
 
 var columnNames = [...]string{
@@ -211,6 +257,8 @@ var columnNames = [...]string{
 	colSpec: "spec", colZone: "zone", colTask: "task", colOptions: "options", colMissed: "missed", colBound: "bound",
 	colGraceMs: "grace_ms", colAnchorMs: "anchor_ms", colNextAtMs: "next_at_ms", colLastAtMs: "last_at_ms",
 	colLastTask: "last_task", colDigest: "digest",
+	colFinished: "finished", colMet: "met", colKeep: "keep", colPurged: "purged", colPosition: "position",
+	colReleasedAtMs: "released_at_ms", colAfterMs: "after_ms", colAfterId: "after_id",
 }
 
 // TaskColumns is the list of all columns of the task table, for SQL.
@@ -321,6 +369,22 @@ func (r *Row) At(c Column) (field any, nullable bool) {
 		return &r.TAT, false
 	case colPausedAtMs:
 		return &r.PausedAt, true
+	case colFinished:
+		return &r.Finished, false
+	case colMet:
+		return &r.Met, false
+	case colKeep:
+		return &r.Keep, false
+	case colPurged:
+		return &r.Purged, false
+	case colPosition:
+		return &r.Position, false
+	case colReleasedAtMs:
+		return &r.ReleasedAt, true
+	case colAfterMs:
+		return &r.AfterMS, false
+	case colAfterId:
+		return &r.AfterID, false
 	}
 	if c >= colSpec && c <= colDigest {
 		return r.scheduleAt(c)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -24,6 +25,8 @@ type Store struct {
 	inTx    bool
 	clock   func() time.Time
 	ids     *idSource
+	// dependent is set once tasks that wait for others were submitted here.
+	dependent *atomic.Bool
 }
 
 // StoreOption changes how NewStore works.
@@ -35,7 +38,7 @@ func WithClock(now func() time.Time) StoreOption { return func(s *Store) { s.clo
 
 // NewStore is for packages that implement a Dialect. Programs call sqlite.Open or postgres.Open.
 func NewStore(d Dialect, options ...StoreOption) *Store {
-	s := &Store{dialect: d, session: d, clock: time.Now}
+	s := &Store{dialect: d, session: d, clock: time.Now, dependent: &atomic.Bool{}}
 	for _, o := range options {
 		o(s)
 	}
@@ -148,6 +151,9 @@ func (s *Store) settled(id, queue string, status Status) {
 	switch {
 	case status.Terminal():
 		s.wakeTask(id)
+		if s.dependent.Load() && !s.inTx && s.dialect.Name() == "sqlite" {
+			s.dialect.Hub().WakeAll() // its children; a Postgres tells so by itself
+		}
 	case status == Queued:
 		s.wakeQueue(queue)
 	}

@@ -45,6 +45,10 @@ type Submission struct {
 	// ParentID and RootID place the task in a tree; without RootID it is the root of its own.
 	ParentID, RootID string
 	CorrelationID    string
+	// As names the task within one SubmitMany. See the options As, After, AfterFinished, KeepWaiting.
+	As                   string
+	After, AfterFinished []string
+	KeepWaiting          bool
 }
 
 // Defaults of a submission, the protocol's.
@@ -120,8 +124,13 @@ func (s *Store) Submit(ctx context.Context, sub *Submission) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sub.Key != "" {
-		tasks, err := s.submitKeyed(ctx, []*Row{r}, []*Submission{sub})
+	subs := []*Submission{sub}
+	g, err := planGraph(subs)
+	if err != nil {
+		return nil, err
+	}
+	if sub.Key != "" || g != nil {
+		tasks, err := s.submitLinked(ctx, []*Row{r}, subs, g)
 		if err != nil {
 			return nil, err
 		}
@@ -151,8 +160,12 @@ func (s *Store) SubmitMany(ctx context.Context, subs []*Submission) ([]*Task, er
 		rows[i] = r
 		keyed = keyed || sub.Key != ""
 	}
-	if keyed {
-		return s.submitKeyed(ctx, rows, subs)
+	g, err := planGraph(subs)
+	if err != nil {
+		return nil, err
+	}
+	if keyed || g != nil {
+		return s.submitLinked(ctx, rows, subs, g)
 	}
 	if err := s.session.Query(ctx, StmtInsert, nil, rows...); err != nil {
 		return nil, err
@@ -169,14 +182,22 @@ func (s *Store) SubmitMany(ctx context.Context, subs []*Submission) ([]*Task, er
 	return tasks, nil
 }
 
-// submitKeyed takes the locks of the keys, reads their tasks, decides, and writes, in one transaction.
-func (s *Store) submitKeyed(ctx context.Context, rows []*Row, subs []*Submission) ([]*Task, error) {
+// submitLinked takes the locks of the keys, reads their tasks, decides, and writes, in one transaction.
+// g is what the submissions wait for, or nil.
+func (s *Store) submitLinked(ctx context.Context, rows []*Row, subs []*Submission, g *graph) ([]*Task, error) {
 	var (
 		tasks    []*Task
 		canceled []*Task
 		queues   map[string]struct{}
 	)
+	made := make([]Task, len(rows))
+	for i, r := range rows {
+		made[i] = r.Task
+	}
 	err := s.atomic(ctx, "submit", func(session Session) error {
+		for i, r := range rows {
+			r.Task = made[i] // as it was before a run that failed
+		}
 		tasks, canceled, queues = make([]*Task, len(rows)), nil, map[string]struct{}{}
 		for _, r := range rows {
 			r.Status, r.CompletedAt = Queued, time.Time{} // a run before this one may have changed them
@@ -192,14 +213,16 @@ func (s *Store) submitKeyed(ctx context.Context, rows []*Row, subs []*Submission
 		for _, key := range slices.Sorted(maps.Keys(current)) {
 			keys = append(keys, &Row{Key: key})
 		}
-		if err := session.Query(ctx, StmtLockKey, nil, keys...); err != nil {
-			return err
-		}
-		if err := session.Query(ctx, StmtGetByKey, func(i int, a *Row) error {
-			current[keys[i].Key] = &a.Task
-			return nil
-		}, keys...); err != nil {
-			return err
+		if len(keys) > 0 {
+			if err := session.Query(ctx, StmtLockKey, nil, keys...); err != nil {
+				return err
+			}
+			if err := session.Query(ctx, StmtGetByKey, func(i int, a *Row) error {
+				current[keys[i].Key] = &a.Task
+				return nil
+			}, keys...); err != nil {
+				return err
+			}
 		}
 		var inserts, replaced []*Row
 		puts := map[string]*Row{}
@@ -225,18 +248,28 @@ func (s *Store) submitKeyed(ctx context.Context, rows []*Row, subs []*Submission
 					}
 				}
 				current[key] = &r.Task
-				fresh[r.ID] = true
 				if puts[key] == nil {
 					order = append(order, key)
 				}
 				puts[key] = &Row{Key: key, Task: Task{ID: r.ID}, Now: r.Now}
 			}
 			tasks[i] = &r.Task
+			fresh[r.ID] = true
 			inserts = append(inserts, r)
 			queues[r.Queue] = struct{}{}
 		}
 		if len(inserts) == 0 {
 			return nil
+		}
+		var known parents
+		if g != nil {
+			var err error
+			if known, err = g.look(ctx, session, tasks, fresh); err != nil {
+				return err
+			}
+			if err := session.Query(ctx, StmtDependPrepare, nil, &Row{}); err != nil {
+				return err
+			}
 		}
 		if err := session.Query(ctx, StmtInsert, nil, inserts...); err != nil {
 			return err
@@ -244,22 +277,35 @@ func (s *Store) submitKeyed(ctx context.Context, rows []*Row, subs []*Submission
 		if len(replaced) > 0 {
 			if err := session.Query(ctx, StmtCancel, func(_ int, a *Row) error {
 				canceled = append(canceled, &a.Task)
+				if known[a.ID] != nil {
+					known[a.ID].Status = a.Status
+				}
 				return nil
 			}, replaced...); err != nil {
 				return err
 			}
 		}
-		if len(order) == 0 {
+		if len(order) > 0 {
+			list := make([]*Row, len(order))
+			for i, key := range order {
+				list[i] = puts[key]
+			}
+			if err := session.Query(ctx, StmtPutKey, nil, list...); err != nil {
+				return err
+			}
+		}
+		if g == nil {
 			return nil
 		}
-		list := make([]*Row, len(order))
-		for i, key := range order {
-			list[i] = puts[key]
-		}
-		return session.Query(ctx, StmtPutKey, nil, list...)
+		ended, err := g.write(ctx, session, tasks, fresh, known, rows[0].Now)
+		canceled = append(canceled, ended...)
+		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	if g != nil {
+		s.dependent.Store(true)
 	}
 	for _, t := range canceled {
 		s.settled(t.ID, t.Queue, t.Status)

@@ -96,6 +96,11 @@ func (c *Client) waitTimeout(ctx context.Context, id string) error {
 		now = time.Now()
 	}
 	switch {
+	case t.Waiting():
+		e.Why = "it waits for others"
+		if d, err := c.store.Dependencies(short, id); err == nil {
+			e.Why = d.why()
+		}
 	case t.Status == Queued && t.RunAt.After(now):
 		e.Why = fmt.Sprintf("it waits until %s (attempt %d of %d)", t.RunAt.Format(time.RFC3339), t.Attempt+1, t.MaxAttempts)
 	case t.Status == Queued && t.Attempt == 0:

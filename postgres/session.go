@@ -25,7 +25,7 @@ type session struct {
 // Query implements holdfast.Session. Many rows go in one round trip and stand or fall together.
 func (s session) Query(ctx context.Context, stmt holdfast.Statement, each func(int, *holdfast.Row) error, rows ...*holdfast.Row) error {
 	switch {
-	case len(rows) == 0:
+	case len(rows) == 0, stmt == holdfast.StmtDependPrepare: // its triggers are always there
 		return nil
 	case stmt == holdfast.StmtInsert && len(rows) > 1:
 		return translate(string(stmt), s.d.insertAll(ctx, s, rows, each))

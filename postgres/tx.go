@@ -51,6 +51,9 @@ func (t sqlTx) Session(d holdfast.Dialect) (holdfast.Session, error) {
 }
 
 func (t sqlTx) Query(ctx context.Context, stmt holdfast.Statement, each func(int, *holdfast.Row) error, rows ...*holdfast.Row) error {
+	if stmt == holdfast.StmtDependPrepare {
+		return nil // its triggers are always there
+	}
 	for i, row := range rows {
 		if err := t.Run(ctx, stmt, row, into(stmt, row), func(a *holdfast.Row) error { return call(each, i, a) }); err != nil {
 			return err
@@ -131,6 +134,8 @@ func (s scanner) Scan(src any) error {
 		return scan(s.field, strconv.AppendInt(nil, v, 10))
 	case float64:
 		return scan(s.field, strconv.AppendFloat(nil, v, 'g', -1, 64))
+	case bool:
+		return scan(s.field, strconv.AppendBool(nil, v))
 	case time.Time:
 		return scan(s.field, strconv.AppendInt(nil, v.UnixMilli(), 10))
 	}

@@ -122,6 +122,8 @@ func plain(f *pgconn.FieldDescription, raw, scratch []byte) ([]byte, error) {
 		return raw, nil
 	case f.DataTypeOID == pgtype.JSONBOID && len(raw) > 0 && raw[0] == 1: // the version, then the text
 		return raw[1:], nil
+	case f.DataTypeOID == pgtype.BoolOID && len(raw) == 1:
+		return strconv.AppendBool(scratch, raw[0] == 1), nil
 	case f.DataTypeOID == pgtype.Int4OID && len(raw) == 4:
 		return strconv.AppendInt(scratch, int64(int32(binary.BigEndian.Uint32(raw))), 10), nil
 	case f.DataTypeOID == pgtype.Int8OID && len(raw) == 8:
@@ -146,6 +148,8 @@ func scan(field any, text []byte) (err error) {
 		if text != nil {
 			*f, err = strconv.ParseInt(string(text), 10, 64)
 		}
+	case *bool:
+		*f = len(text) > 0 && text[0] == 't'
 	case *json.RawMessage:
 		*f = nil
 		if text != nil {

@@ -28,6 +28,14 @@ func query(ctx context.Context, r runner, stmt holdfast.Statement, each func(int
 	if stmt == holdfast.StmtLockKey {
 		return nil
 	}
+	if stmt == holdfast.StmtDependPrepare {
+		for _, trigger := range dependTriggers {
+			if _, err := r.change(ctx, trigger, &holdfast.Row{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for i, row := range rows {
 		if stmt == holdfast.StmtComplete && row.Hinted() {
 			done, err := r.change(ctx, stmtCompletePlain, row)
@@ -170,6 +178,8 @@ func scan(s *sqlite3.Stmt, i int, field any) {
 		*f = s.ColumnInt(i)
 	case *int64:
 		*f = s.ColumnInt64(i)
+	case *bool:
+		*f = s.ColumnBool(i)
 	case *json.RawMessage:
 		*f = nil
 		if s.ColumnType(i) != sqlite3.NULL {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"embed"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +21,10 @@ const (
 	// stmtWorkerLocks is the registry as those who look for the dead need it.
 	stmtWorkerLocks holdfast.Statement = "worker_locks"
 )
+
+// dependTriggers look after the tasks that wait for others. They would cost every task a little, so
+// they are made where the first such task is.
+var dependTriggers = [...]holdfast.Statement{"depend_finished", "depend_retried", "depend_deleted"}
 
 // statement is one SQL text with its parameters and, once it has run, its result columns.
 type statement struct {
@@ -44,9 +49,17 @@ var statements = sync.OnceValue(func() map[holdfast.Statement]*variants { return
 var portable = sync.OnceValue(func() map[holdfast.Statement]*variants { return load(sqltext.Question) })
 
 func load(style sqltext.Style) map[holdfast.Statement]*variants {
-	texts, err := sqltext.Load(files, "sql", map[string]string{"columns": holdfast.TaskColumns})
+	settle, err := files.ReadFile("schema/settle.sql")
 	if err != nil {
 		panic(err) // the files are embedded
+	}
+	texts, err := sqltext.Load(files, "sql", map[string]string{
+		"columns": holdfast.TaskColumns,
+		"settle":  string(settle),
+		"waiting": strconv.FormatInt(holdfast.WaitingRunAt, 10),
+	})
+	if err != nil {
+		panic(err)
 	}
 	out := map[holdfast.Statement]*variants{}
 	for name, text := range texts {

@@ -166,6 +166,8 @@ func (s scanner) Scan(src any) error {
 		*f, err = strconv.Atoi(text)
 	case *int64:
 		*f, err = strconv.ParseInt(text, 10, 64)
+	case *bool:
+		*f = text == "1"
 	case *json.RawMessage:
 		*f = nil
 		if !isNull {

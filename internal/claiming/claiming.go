@@ -17,6 +17,8 @@ import (
 	"github.com/eda94727/holdfast"
 )
 
+const dayMS = 24 * 60 * 60 * 1000
+
 // Statements that a dialect needs for claiming in steps.
 const (
 	StmtNextLease     holdfast.Statement = "next_lease"      // → lease_until_ms
@@ -279,7 +281,8 @@ func Claimable(ctx context.Context, r Runner, c *holdfast.Claim) (bool, time.Dur
 	if next == 0 {
 		return false, 0, nil
 	}
-	return false, time.Duration(max(next-now, 1)) * time.Millisecond, nil
+	// A task that waits for others is due in the year 9999, which is more than a Duration holds.
+	return false, time.Duration(min(max(next-now, 1), dayMS)) * time.Millisecond, nil
 }
 
 // nextLease answers when the first lease ends, in epoch milliseconds; 0 when nothing runs.

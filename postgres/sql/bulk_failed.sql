@@ -1,0 +1,9 @@
+-- Failed tasks in the order of their ends, from a cursor on; each has an error, as their index wants.
+select id, completed_at_ms from cairnq_tasks
+where status = 'failed' and error is not null and completed_at_ms <= :before_ms::bigint
+  and completed_at_ms >= :after_ms::bigint and (completed_at_ms, id) > (:after_ms::bigint, :after_id::text)
+  and queue = :queue::text                   --? queue
+  and name = :name::text                     --? name
+  and root_id = :root_id::text               --? root_id
+  and correlation_id = :correlation_id::text --? correlation_id
+order by completed_at_ms, id limit :limit::bigint

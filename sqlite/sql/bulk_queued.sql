@@ -1,0 +1,8 @@
+-- Queued tasks, in any order: those that were found do not stay queued.
+select id from cairnq_tasks
+where status = 'queued' and created_at_ms <= :before_ms
+  and queue = :queue                   --? queue
+  and name = :name                     --? name
+  and root_id = :root_id               --? root_id
+  and correlation_id = :correlation_id --? correlation_id
+limit :limit
