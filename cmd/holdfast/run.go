@@ -43,6 +43,7 @@ func (a *app) commands() []*cobra.Command {
 		a.cancelCommand(),
 		a.retryCommand(),
 		a.purgeCommand(),
+		a.scheduleCommand(),
 		a.statsCommand(),
 		a.workerCommand(),
 		a.guardCommand(),
