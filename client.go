@@ -3,6 +3,7 @@ package holdfast
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ type Client struct {
 	limit   int
 	depths  map[string]depthLimit
 	options []SubmitOption // of every submission, before its own
+	wrap    []SubmitMiddleware
 
 	retention []Retention
 	sweepEach time.Duration
@@ -31,6 +33,18 @@ func WithPayloadLimit(bytes int) ClientOption { return func(c *Client) { c.limit
 // WithLogger sets where the client says what nobody asked for, such as a sweep that failed;
 // slog.Default unless said.
 func WithLogger(log *slog.Logger) ClientOption { return func(c *Client) { c.log = log } }
+
+// SubmitFunc submits all or none, and answers the tasks in the order of the submissions.
+type SubmitFunc func(ctx context.Context, subs []*Submission) ([]*Task, error)
+
+// SubmitMiddleware wraps submitting: to add metadata, to trace, to refuse. It sees the submissions
+// after their options were applied and may change them; it must not add or drop any.
+type SubmitMiddleware func(next SubmitFunc) SubmitFunc
+
+// WithSubmitMiddleware wraps every submit of the client; the first is the outermost.
+func WithSubmitMiddleware(middleware ...SubmitMiddleware) ClientOption {
+	return func(c *Client) { c.wrap = append(c.wrap, middleware...) }
+}
 
 type depthLimit struct {
 	depth int
@@ -100,31 +114,55 @@ func (c *Client) Submit(ctx context.Context, name string, payload any, options .
 	if err != nil {
 		return nil, err
 	}
-	if err := c.holdBack(ctx, sub.Queue, 1); err != nil {
+	if len(c.wrap) == 0 {
+		if err := c.holdBack(ctx, sub.Queue, 1); err != nil {
+			return nil, err
+		}
+		return c.store.Submit(ctx, sub)
+	}
+	tasks, err := c.submitAll(ctx, []*Submission{sub})
+	if err != nil {
 		return nil, err
 	}
-	return c.store.Submit(ctx, sub)
+	return tasks[0], nil
+}
+
+// submitAll goes through the middleware, then waits for room and submits.
+func (c *Client) submitAll(ctx context.Context, subs []*Submission) ([]*Task, error) {
+	submit := func(ctx context.Context, subs []*Submission) ([]*Task, error) {
+		perQueue := map[string]int{}
+		for _, sub := range subs {
+			perQueue[sub.Queue]++
+		}
+		for queue, n := range perQueue {
+			if err := c.holdBack(ctx, queue, n); err != nil {
+				return nil, err
+			}
+		}
+		return c.store.SubmitMany(ctx, subs)
+	}
+	for i := len(c.wrap) - 1; i >= 0; i-- {
+		submit = c.wrap[i](submit)
+	}
+	tasks, err := submit(ctx, subs)
+	if err == nil && len(tasks) != len(subs) {
+		return nil, fmt.Errorf("holdfast: submit middleware answered %d tasks for %d submissions", len(tasks), len(subs))
+	}
+	return tasks, err
 }
 
 // SubmitMany makes all the tasks or none, in one transaction. The answers stand in the order of the
 // items.
 func (c *Client) SubmitMany(ctx context.Context, items []Item) ([]*Task, error) {
 	subs := make([]*Submission, len(items))
-	perQueue := map[string]int{}
 	for i, item := range items {
 		sub, err := item.build(c.limit, c.options)
 		if err != nil {
 			return nil, indexed(i, err)
 		}
 		subs[i] = sub
-		perQueue[sub.Queue]++
 	}
-	for queue, n := range perQueue {
-		if err := c.holdBack(ctx, queue, n); err != nil {
-			return nil, err
-		}
-	}
-	return c.store.SubmitMany(ctx, subs)
+	return c.submitAll(ctx, subs)
 }
 
 // holdBack waits until the queue has room for n more, if it has a limit. A submission larger than

@@ -7,15 +7,21 @@ import (
 	"time"
 )
 
-// heartbeatLoop extends the leases of everything held, and tells attempts that lost theirs.
+// cancelCheck is how often a worker looks whether somebody has asked its tasks to stop. It only reads;
+// heartbeats ask too.
+const cancelCheck = time.Second
+
+// heartbeatLoop extends the leases of everything held, tells attempts that lost theirs, and looks for
+// cancel requests in between.
 func (w *Worker) heartbeatLoop(ctx context.Context) {
-	beat := time.NewTicker(w.config.Heartbeat)
-	defer beat.Stop()
+	tick := time.NewTicker(min(w.config.Heartbeat, cancelCheck))
+	defer tick.Stop()
+	last := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-beat.C:
+		case <-tick.C:
 		}
 		held := map[string]*attempt{}
 		ids := []string{}
@@ -25,10 +31,25 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 			ids = append(ids, a.task.ID)
 		}
 		w.mu.Unlock()
-		if len(ids) == 0 {
-			continue
+		switch {
+		case time.Since(last) >= w.config.Heartbeat-cancelCheck/10:
+			last = time.Now()
+			if len(ids) > 0 {
+				w.beat(ctx, held, ids)
+			}
+		case len(ids) > 0:
+			w.checkCancels(ctx, held, ids)
 		}
-		w.beat(ctx, held, ids)
+	}
+}
+
+func (w *Worker) checkCancels(ctx context.Context, held map[string]*attempt, ids []string) {
+	asked, err := w.store.CancelRequests(ctx, ids...)
+	if err != nil {
+		return // the heartbeat will tell
+	}
+	for _, id := range asked {
+		held[id].cancel(ErrCancelRequested)
 	}
 }
 
@@ -60,7 +81,10 @@ func (w *Worker) beat(ctx context.Context, held map[string]*attempt, ids []strin
 		}
 	}
 	for _, a := range held {
-		// One that has just ended by itself is missing too; lose does nothing to it.
-		a.lose()
+		// One that has just ended by itself is missing too; lose does nothing to it. One that was
+		// completed in the application's transaction ends when its handler returns.
+		if !a.completedIn.Load() {
+			a.lose()
+		}
 	}
 }

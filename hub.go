@@ -19,6 +19,8 @@ type Hub struct {
 
 	armMu sync.Mutex
 	armed int
+
+	schedules wakers // of the drivers of schedules, whom other processes' commits do not wake
 }
 
 type topic struct {

@@ -44,6 +44,15 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 	return held, nil
 }
 
+// CancelRequests answers those of the tasks that are running and were asked to stop.
+func (s *Store) CancelRequests(ctx context.Context, ids ...string) (asked []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	err = s.query(ctx, StmtCancelAsked, func(_ int, a *Row) error { asked = append(asked, a.ID); return nil }, &Row{IDs: ids})
+	return asked, err
+}
+
 // Progress records how far a task is: nil and "" leave the old value. progress is 0 to 1.
 func (s *Store) Progress(ctx context.Context, own *Task, progress *float64, message string) error {
 	if progress != nil && !(*progress >= 0 && *progress <= 1) {

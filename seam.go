@@ -15,33 +15,34 @@ type Statement string
 // The statements of the protocol. The comment says which fields of Row they read, and what they
 // answer; "tasks" means all columns of the task table.
 const (
-	StmtInsert      Statement = "insert"        // a Task; Delay, Now → run_at_ms, created_at_ms where the database has the clock
-	StmtLockKey     Statement = "lock_key"      // Key → nothing
-	StmtGetByKey    Statement = "get_by_key"    // Key → tasks
-	StmtPutKey      Statement = "put_key"       // Key, ID, Now → nothing
-	StmtGet         Statement = "get"           // ID → tasks
-	StmtStatus      Statement = "status"        // ID → id, status
-	StmtStatusByKey Statement = "status_by_key" // Key → id, status
-	StmtRecover     Statement = "recover"       // Error, Now, Limit → id, queue, status
-	StmtHeartbeat   Statement = "heartbeat"     // IDs, WorkerID, Lease, Now → id, lease_until_ms, cancel_requested_at_ms
-	StmtProgress    Statement = "progress"      // ID, WorkerID, Progress, Message, Now → tasks
-	StmtSucceed     Statement = "succeed"       // ID, WorkerID, Result, Now → id, status, queue
-	StmtComplete    Statement = "complete"      // likewise
-	StmtFail        Statement = "fail"          // ID, WorkerID, Error, Retryable, Delay, Now → id, status, queue
-	StmtRelease     Statement = "release"       // ID, WorkerID, Delay, Now → id, status, queue
-	StmtCancel      Statement = "cancel"        // ID, Now → tasks
-	StmtRetry       Statement = "retry"         // ID, Reset, Now → tasks
-	StmtPurge       Statement = "purge"         // Older, Limit, Now, and any of Queue, Status, Name → id
-	StmtList        Statement = "list"          // Limit, Offset, and any filter → tasks
-	StmtStats       Statement = "stats"         // Queue or not → queue, status, count
-	StmtDepth       Statement = "depth"         // Queue, Limit → count
-	StmtBusy        Statement = "busy"          // Queue, Now → count: whether anything is due or running (0 or 1)
-	StmtMeta        Statement = "meta"          // Key → value
-	StmtLimits      Statement = "limits"        // → kind, key, concurrency, …: all shared limits
-	StmtLimitPut    Statement = "limit_put"     // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
-	StmtLimitPause  Statement = "limit_pause"   // Kind, Key, Reset (resume), Now → nothing
-	StmtLimitDrop   Statement = "limit_drop"    // Kind, Key → nothing, if the row has no bound left
-	StmtAttempts    Statement = "attempts"      // ID → attempt, worker_id, completed_at_ms, status, error
+	StmtInsert      Statement = "insert"          // a Task; Delay, Now → run_at_ms, created_at_ms where the database has the clock
+	StmtLockKey     Statement = "lock_key"        // Key → nothing
+	StmtGetByKey    Statement = "get_by_key"      // Key → tasks
+	StmtPutKey      Statement = "put_key"         // Key, ID, Now → nothing
+	StmtGet         Statement = "get"             // ID → tasks
+	StmtStatus      Statement = "status"          // ID → id, status
+	StmtStatusByKey Statement = "status_by_key"   // Key → id, status
+	StmtRecover     Statement = "recover"         // Error, Now, Limit → id, queue, status
+	StmtCancelAsked Statement = "cancel_requests" // IDs → id
+	StmtHeartbeat   Statement = "heartbeat"       // IDs, WorkerID, Lease, Now → id, lease_until_ms, cancel_requested_at_ms
+	StmtProgress    Statement = "progress"        // ID, WorkerID, Progress, Message, Now → tasks
+	StmtSucceed     Statement = "succeed"         // ID, WorkerID, Result, Now → id, status, queue
+	StmtComplete    Statement = "complete"        // likewise
+	StmtFail        Statement = "fail"            // ID, WorkerID, Error, Retryable, Delay, Now → id, status, queue
+	StmtRelease     Statement = "release"         // ID, WorkerID, Delay, Now → id, status, queue
+	StmtCancel      Statement = "cancel"          // ID, Now → tasks
+	StmtRetry       Statement = "retry"           // ID, Reset, Now → tasks
+	StmtPurge       Statement = "purge"           // Older, Limit, Now, and any of Queue, Status, Name → id
+	StmtList        Statement = "list"            // Limit, Offset, and any filter → tasks
+	StmtStats       Statement = "stats"           // Queue or not → queue, status, count
+	StmtDepth       Statement = "depth"           // Queue, Limit → count
+	StmtBusy        Statement = "busy"            // Queue, Now → count: whether anything is due or running (0 or 1)
+	StmtMeta        Statement = "meta"            // Key → value
+	StmtLimits      Statement = "limits"          // → kind, key, concurrency, …: all shared limits
+	StmtLimitPut    Statement = "limit_put"       // Kind, Key, Concurrency, RateCount, RatePeriod, RateBurst, Now → nothing
+	StmtLimitPause  Statement = "limit_pause"     // Kind, Key, Reset (resume), Now → nothing
+	StmtLimitDrop   Statement = "limit_drop"      // Kind, Key → nothing, if the row has no bound left
+	StmtAttempts    Statement = "attempts"        // ID → attempt, worker_id, completed_at_ms, status, error
 
 	// Bulk operations and trees, see bulk.go and tree.go. The first four look for tasks and take a filter.
 	StmtBulkFailed  Statement = "bulk_failed"  // BeforeMS, AfterMS, AfterID, Limit → id, completed_at_ms
@@ -79,10 +80,24 @@ const (
 	StmtWorkerTasks   Statement = "worker_tasks"   // Limit (for each worker) → worker_id, id, name, queue, attempt, lease_until_ms, count
 )
 
+// The statements of schedules.
+const (
+	StmtScheduleGet   Statement = "schedule_get"   // Name → schedules, now
+	StmtScheduleLock  Statement = "schedule_lock"  // likewise, and keeps the row from others
+	StmtScheduleList  Statement = "schedule_list"  // → schedules, now
+	StmtScheduleNext  Statement = "schedule_next"  // Names (left out) → the first next_at_ms, now
+	StmtScheduleDue   Statement = "schedule_due"   // Names (left out), Now → one due schedule that nobody else holds, now
+	StmtSchedulePut   Statement = "schedule_put"   // a schedule, Now → nothing
+	StmtScheduleMove  Statement = "schedule_move"  // Name, BeforeMS (its next tick until now), NextAt, LastAt, LastTask, Now → name
+	StmtSchedulePause Statement = "schedule_pause" // Name, Reset (resume), NextAt, Now → name
+	StmtScheduleDrop  Statement = "schedule_drop"  // Name → name
+)
+
 // Writes tells whether the statement changes anything.
 func (s Statement) Writes() bool {
 	switch s {
-	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy, StmtWorkers, StmtWorkerTasks:
+	case StmtGetByKey, StmtGet, StmtStatus, StmtStatusByKey, StmtList, StmtStats, StmtDepth, StmtMeta, StmtLimits, StmtBusy, StmtCancelAsked, StmtWorkers, StmtWorkerTasks,
+		StmtScheduleGet, StmtScheduleList, StmtScheduleNext:
 		return false
 	case StmtAttempts,
 		StmtBulkFailed, StmtBulkEnded, StmtBulkQueued, StmtBulkRunning, StmtTree, StmtTreeLive,
@@ -126,8 +141,9 @@ type Row struct {
 	TAT         int64     // theoretical arrival time, epoch microseconds
 	PausedAt    time.Time // zero unless paused
 
-	AfterMS int64 // cursor of the bulk statements: this time and
-	AfterID string
+	schedule *scheduleColumns // made when a statement names one of them
+	AfterMS  int64            // cursor of the bulk statements: this time and
+	AfterID  string
 
 	Finished   bool  // any end of the parent will do
 	Met        bool  // the parent has ended as it should
@@ -202,6 +218,18 @@ const (
 	colRateBurst
 	colTatUs
 	colPausedAtMs
+	colSpec
+	colZone
+	colTask
+	colOptions
+	colMissed
+	colBound
+	colGraceMs
+	colAnchorMs
+	colNextAtMs
+	colLastAtMs
+	colLastTask
+	colDigest
 	colFinished
 	colMet
 	colKeep
@@ -226,6 +254,9 @@ var columnNames = [...]string{
 	colBelow: "below", colHints: "hints", colPartition: "partition",
 	colKind: "kind", colConcurrency: "concurrency", colRateCount: "rate_count", colRatePeriodMs: "rate_period_ms",
 	colRateBurst: "rate_burst", colTatUs: "tat_us", colPausedAtMs: "paused_at_ms",
+	colSpec: "spec", colZone: "zone", colTask: "task", colOptions: "options", colMissed: "missed", colBound: "bound",
+	colGraceMs: "grace_ms", colAnchorMs: "anchor_ms", colNextAtMs: "next_at_ms", colLastAtMs: "last_at_ms",
+	colLastTask: "last_task", colDigest: "digest",
 	colFinished: "finished", colMet: "met", colKeep: "keep", colPurged: "purged", colPosition: "position",
 	colReleasedAtMs: "released_at_ms", colAfterMs: "after_ms", colAfterId: "after_id",
 }
@@ -354,6 +385,9 @@ func (r *Row) At(c Column) (field any, nullable bool) {
 		return &r.AfterMS, false
 	case colAfterId:
 		return &r.AfterID, false
+	}
+	if c >= colSpec && c <= colDigest {
+		return r.scheduleAt(c)
 	}
 	panic("holdfast: no such column")
 }

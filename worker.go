@@ -46,6 +46,9 @@ type WorkerConfig struct {
 	ResultLimit int
 	// ID names the worker in the task table; host, process and a random part if empty.
 	ID string
+	// Schedules are declared when the worker starts, which then drives all schedules of the database, as
+	// a Scheduler does. Without any it drives none.
+	Schedules []Schedule
 	// Client is what handlers submit with; a plain one on the store if nil.
 	Client *Client
 	// Log is slog.Default if nil.
@@ -81,6 +84,8 @@ type Worker struct {
 	plain   []string   // names that share one draw
 	special []*handler // those with quotas of their own
 	turn    int        // which of the draws comes first
+
+	scheduler *Scheduler // nil without schedules
 
 	events   events
 	presence presence
@@ -168,6 +173,9 @@ func (w *Worker) check() error {
 			return err
 		}
 	}
+	if err := w.checkSchedules(); err != nil {
+		return err
+	}
 	return checkText("worker_id", c.ID, true)
 }
 
@@ -208,6 +216,7 @@ func (w *Worker) Start(ctx context.Context) error {
 			w.plain = append(w.plain, n)
 		}
 	}
+	w.startSchedules(ctx)
 	w.loops.Go(func() { w.claimLoop(base) })
 	w.loops.Go(func() { w.heartbeatLoop(base) })
 	w.loops.Go(func() { w.attend(base) })

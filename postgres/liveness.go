@@ -92,7 +92,7 @@ func (s *workerSession) lock(ctx context.Context, id, table string) error {
 		return err
 	}
 	// So that the server notices soon when the worker's host has vanished. No effect on Unix sockets.
-	for _, set := range []string{"tcp_keepalives_idle = 2", "tcp_keepalives_interval = 1", "tcp_keepalives_count = 3"} {
+	for _, set := range []string{"tcp_keepalives_idle = 2", "tcp_keepalives_interval = 1", "tcp_keepalives_count = 3", "tcp_user_timeout = 5000"} {
 		if _, err := s.conn.Exec(ctx, "set "+set); err != nil {
 			return translate("set", err)
 		}

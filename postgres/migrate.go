@@ -38,8 +38,9 @@ var migrations = []migration{
 	{name: "0009_purge_queue_index.sql"},
 	{name: "0010_drop_status_index.sql", text: "drop index if exists cairnq_tasks_status_idx"},
 	{name: leanIndexes, file: "indexes"},
-	{name: "holdfast_0003_limits", file: "limits"},
 	{name: "holdfast_0002_history", file: "history"},
+	{name: "holdfast_0003_limits", file: "limits"},
+	{name: "holdfast_0004_schedules", file: "schedules"},
 	{name: "holdfast_0005_dependencies", file: "dependencies"},
 	{name: "holdfast_0006_workers", file: "workers"},
 }

@@ -83,7 +83,7 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql := load("")
-	row := &holdfast.Row{Key: "key7", IDs: []string{"task_due1", "task_due2"}, Queues: []string{"default", "none"}, Names: []string{"n", "none"},
+	row := &holdfast.Row{Key: "key7", Value: "{}", IDs: []string{"task_due1", "task_due2"}, Queues: []string{"default", "none"}, Names: []string{"n", "none"},
 		Lease: 1000, Older: 1000, Now: time.Now().UnixMilli(), Limit: 64, Below: 4, Kind: holdfast.LimitQueue, BeforeMS: 5, BeforeID: "task_due5", Partition: "p"}
 	row.ID, row.Queue, row.Name, row.WorkerID, row.Status, row.RootID, row.CorrelationID = "task_x", "default", "n", "w", holdfast.Failed, "task_root5", "c5"
 	row.Payload, row.Metadata, row.Result, row.Error = []byte("{}"), []byte("{}"), []byte("{}"), []byte("{}")

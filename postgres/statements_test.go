@@ -21,10 +21,13 @@ var (
 		"claim_plan",    // how the server is to plan it
 		"insert_many",   // many rows in one statement, where SQLite runs one statement many times
 		"complete_many", // likewise
+		"worker_gone",   // the server tells who holds a lock, where SQLite asks the operating system
+		"worker_seize",  // likewise
 	}
 	onlySQLite = []string{
 		"claim_read",     // Postgres' RETURNING costs little
 		"complete_plain", // needs the row number
+		"worker_locks",   // whose lock files to look at
 	}
 )
 

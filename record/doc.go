@@ -6,8 +6,8 @@
 // that is, in signed documents with rising generations. Clients write to the
 // Host with an operation id, so that a repeated write is done once, and get a
 // signed receipt for each write. The packages beside this one are the
-// parties: record/directory, record/host, record/client; record/profile knows
-// which resources are valid. docs/records.md describes the protocol for
+// parties: record/directory and its service, record/host, record/client;
+// record/profile knows which resources are valid. docs/records.md describes the protocol for
 // somebody who writes a party of their own.
 //
 // Everything here is pure: no network, no database. The only files touched

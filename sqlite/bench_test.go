@@ -125,8 +125,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkSubmitMany submits 10,000 tasks a call.
-func BenchmarkSubmitMany(b *testing.B) {
+// BenchmarkBulk submits 10,000 tasks a call.
+func BenchmarkBulk(b *testing.B) {
 	store := benchStore(b, sqlite.Full, false)
 	subs := make([]*holdfast.Submission, 10_000)
 	for i := range subs {

@@ -233,7 +233,12 @@ func TestStaleRows(t *testing.T) {
 		list, err := store.Workers(t.Context())
 		return err == nil && len(list) == 2
 	})
-	list, err := store.Workers(t.Context())
+	tx, err := db.Begin() // what the application sees in its own transaction is the same
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	list, err := holdfast.NewClient(store).In(sqlite.Tx(tx)).Workers(t.Context())
 	if err != nil || len(list) != 2 || list[0].ID != "fresh" || list[1].ID != "w" {
 		t.Errorf("%+v, %v", list, err)
 	}

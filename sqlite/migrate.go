@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,44 +16,41 @@ const schemaVersion = 10
 
 // migration is one row of the ledger and what it stands for. Those of the protocol carry the names
 // that every library knows.
-type migration struct {
-	name string
-	sql  string
+type migration struct{ name, file, text string }
+
+// migrations bring a database of any older version up to date. The protocol's index steps have no
+// text, because the first of ours makes all indexes anew in one go, in a database of any age.
+var migrations = []migration{
+	{name: "0001_init.sql", file: "tables"},
+	{name: "0002_purge_index.sql"},
+	{name: "0004_lease_index.sql"},
+	// From here on, a lease is not null exactly while the task runs.
+	{name: "0005_clear_terminal_lease.sql", text: "update cairnq_tasks set lease_until_ms = null where status <> 'running' and lease_until_ms is not null"},
+	{name: "0006_claim_name_index.sql"},
+	{name: "0007_purge_status_index.sql"},
+	{name: "0008_claim_due_index.sql"},
+	{name: "0009_purge_queue_index.sql"},
+	{name: "0010_drop_status_index.sql", text: "drop index if exists cairnq_tasks_status_idx"},
+	{name: leanIndexes, file: "indexes"},
+	{name: "holdfast_0002_history", file: "history"},
+	{name: "holdfast_0003_limits", file: "limits"},
+	{name: "holdfast_0004_schedules", file: "schedules"},
+	{name: "holdfast_0005_dependencies", file: "dependencies"},
+	{name: "holdfast_0006_workers", file: "workers"},
 }
 
-// migrations bring a database of any older version up to date. The protocol's indexes appear as the
-// other libraries make them; the last step makes them lean, in a database of any age.
-func migrations() []migration {
-	tables, err1 := files.ReadFile("schema/tables.sql")
-	indexes, err2 := files.ReadFile("schema/indexes.sql")
-	limits, err3 := files.ReadFile("schema/limits.sql")
-	workers, err4 := files.ReadFile("schema/workers.sql")
-	history, err5 := files.ReadFile("schema/history.sql")
-	dependencies, err6 := files.ReadFile("schema/dependencies.sql")
-	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+func (m migration) sql() string {
+	if m.file == "" {
+		return m.text
+	}
+	b, err := files.ReadFile("schema/" + m.file + ".sql")
+	if err != nil {
 		panic(err) // the files are embedded
 	}
-	return []migration{
-		{"0001_init.sql", string(tables)},
-		{"0002_purge_index.sql", ""},
-		{"0004_lease_index.sql", ""},
-		// From here on, a lease is not null exactly while the task runs.
-		{"0005_clear_terminal_lease.sql", "update cairnq_tasks set lease_until_ms = null where status <> 'running' and lease_until_ms is not null"},
-		{"0006_claim_name_index.sql", ""},
-		{"0007_purge_status_index.sql", ""},
-		{"0008_claim_due_index.sql", ""},
-		{"0009_purge_queue_index.sql", ""},
-		{"0010_drop_status_index.sql", "drop index if exists cairnq_tasks_status_idx"},
-		{leanIndexes, string(indexes)},
-		{"holdfast_0003_limits", string(limits)},
-		{"holdfast_0006_workers", string(workers)},
-		{"holdfast_0002_history", string(history)},
-		{"holdfast_0005_dependencies", string(dependencies)},
-	}
+	return string(b)
 }
 
-// leanIndexes is our own row of the ledger. The index steps above have no text, because it makes all
-// indexes anew in one go.
+// leanIndexes is our own first row of the ledger.
 const leanIndexes = "holdfast_0001_lean_indexes"
 
 // migrate brings the file up to date. Any number of processes may do it at once: the check and the
@@ -85,8 +81,8 @@ func migrate(ctx context.Context, file *sqlitefile.File, now func() time.Time) e
 			if m.name == leanIndexes && newer > schemaVersion {
 				continue
 			}
-			if m.sql != "" {
-				if err := c.Exec(m.sql); err != nil {
+			if sql := m.sql(); sql != "" {
+				if err := c.Exec(sql); err != nil {
 					return fmt.Errorf("sqlite: migration %s: %w", m.name, err)
 				}
 			}
@@ -106,7 +102,6 @@ func migrate(ctx context.Context, file *sqlitefile.File, now func() time.Time) e
 
 // pending answers the migrations that the ledger lacks, after checking the protocol's version.
 func pending(c *sqlitefile.Conn) ([]migration, error) {
-	all := migrations()
 	tables, err := column1(c, "select name from sqlite_schema where type = 'table' and name like 'cairnq%'")
 	if err != nil {
 		return nil, err
@@ -127,7 +122,7 @@ func pending(c *sqlitefile.Conn) ([]migration, error) {
 		}
 	}
 	if !has["cairnq_migrations"] {
-		return all, nil
+		return migrations, nil
 	}
 	names, err := column1(c, "select name from cairnq_migrations")
 	if err != nil {
@@ -142,7 +137,7 @@ func pending(c *sqlitefile.Conn) ([]migration, error) {
 		return nil, err
 	}
 	var todo []migration
-	for _, m := range all {
+	for _, m := range migrations {
 		if !applied[m.name] && (m.name != leanIndexes || newer <= schemaVersion) {
 			todo = append(todo, m)
 		}

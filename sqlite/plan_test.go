@@ -77,10 +77,13 @@ var wantPlans = map[string]string{
 	"release/rowid":       byRow,
 	"retry":               byID,
 	"running_counts":      "INDEX cairnq_tasks_lease_idx",
+	"cancel_requests":     byID,
 	"status":              byID,
 	"status_by_key":       byID,
 	"succeed":             byID,
 	"succeed/rowid":       byRow,
+	"worker_recover":      "INDEX cairnq_tasks_lease_idx (lease_until_ms>?)",
+	"worker_tasks":        "INDEX cairnq_tasks_lease_idx",
 	"list/root_id":        "INDEX cairnq_tasks_root_idx (root_id=?)",
 	"list/correlation_id": "INDEX cairnq_tasks_correlation_idx (correlation_id=?)",
 	// No index of the protocol has the order of a list, and counts of everything read everything.
@@ -88,11 +91,16 @@ var wantPlans = map[string]string{
 	"stats": "SCAN cairnq_tasks",
 	// These read no task.
 	"insert": "", "put_key": "", "meta": "", "limits": "", "limits_for": "", "limit_put": "", "limit_pause": "", "limit_drop": "", "limit_spend": "",
+	"worker_put": "", "worker_seen": "", "worker_delete": "", "worker_locks": "", "workers": "",
+	"schedule_get": bySchedule, "schedule_lock": bySchedule, "schedule_move": bySchedule, "schedule_pause": bySchedule, "schedule_drop": bySchedule,
+	"schedule_next": "INDEX holdfast_schedules_due_idx (next_at_ms>?)", "schedule_due": "INDEX holdfast_schedules_due_idx (next_at_ms<?)",
+	"schedule_list": "", "schedule_put": "",
 }
 
 const (
-	byID  = "INDEX sqlite_autoindex_cairnq_tasks_1 (id=?)"
-	byRow = "INTEGER PRIMARY KEY (rowid=?)"
+	byID       = "INDEX sqlite_autoindex_cairnq_tasks_1 (id=?)"
+	bySchedule = "INDEX sqlite_autoindex_holdfast_schedules_1 (name=?)"
+	byRow      = "INTEGER PRIMARY KEY (rowid=?)"
 )
 
 func TestPlans(t *testing.T) {
@@ -141,7 +149,7 @@ func TestPlans(t *testing.T) {
 					t.Errorf("%s is not in the table of this test", name)
 				case !strings.Contains(text, want), want == "" && strings.Contains(text, "cairnq_tasks"):
 					t.Errorf("%s with %v: the plan is\n\t%s\nwant %s", name, given, text, want)
-				case scans && !strings.HasPrefix(want, "SCAN"), strings.Contains(text, "AUTOMATIC"), sorts && !slices.Contains([]string{"list", "stats", "running_counts", "limits"}, name):
+				case scans && !strings.HasPrefix(want, "SCAN"), strings.Contains(text, "AUTOMATIC"), sorts && !slices.Contains([]string{"list", "stats", "running_counts", "limits", "worker_tasks", "workers"}, name):
 					t.Errorf("%s with %v: the plan reads too much:\n\t%s", name, given, text)
 				}
 			})

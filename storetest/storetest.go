@@ -150,7 +150,7 @@ func (x *test) pass(d time.Duration) {
 		cancel_requested_at_ms = cancel_requested_at_ms - %[1]d, created_at_ms = created_at_ms - %[1]d,
 		updated_at_ms = updated_at_ms - %[1]d, completed_at_ms = completed_at_ms - %[1]d`, ms))
 	x.exec(fmt.Sprintf("update cairnq_task_keys set created_at_ms = created_at_ms - %[1]d, updated_at_ms = updated_at_ms - %[1]d", ms))
-	x.exec(fmt.Sprintf("update holdfast_limits set tat_us = tat_us - 1000 * %[1]d, paused_at_ms = paused_at_ms - %[1]d, updated_at_ms = updated_at_ms - %[1]d", ms))
+	x.exec(fmt.Sprintf("update holdfast_limits set tat_us = tat_us - %[1]d000, paused_at_ms = paused_at_ms - %[1]d, updated_at_ms = updated_at_ms - %[1]d", ms))
 }
 
 func (x *test) exec(query string) {

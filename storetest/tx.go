@@ -30,7 +30,7 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 			x.exec("create table app (id text)")
 			wakeups := x.listen()
 			tx := x.begin()
-			in := x.s.In(x.db.In(tx))
+			in, quiet := x.listening(tx)
 			t, err := in.Submit(x.ctx, &holdfast.Submission{Name: "job", Key: "k", Payload: json.RawMessage(`{"n": 9007199254740993}`), CorrelationID: "c", Delay: time.Millisecond})
 			x.must(err)
 			many, err := in.SubmitMany(x.ctx, []*holdfast.Submission{{Name: "a"}, {Name: "b", Key: "k", Strategy: holdfast.Replace}, {Name: "c", Key: "l"}})
@@ -41,7 +41,7 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 			x.must(err)
 			is(x, "inside, the replaced task", inside.Status, holdfast.Canceled)
 			errorIs(x, second(x.s.Get(x.ctx, t.ID)), holdfast.ErrNotFound)
-			x.quiet(wakeups)
+			quiet()
 			x.must(tx.Commit())
 			x.woken(wakeups)
 			same(x, "the task as read outside", x.get(t.ID), inside)
@@ -51,14 +51,13 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 		}},
 		{"rolled back, nothing is there, and nobody was woken", func(x *txTest) {
 			was := x.submit(holdfast.Submission{Key: "k"})
-			wakeups := x.listen()
 			tx := x.begin()
-			in := x.s.In(x.db.In(tx))
+			in, quiet := x.listening(tx)
 			x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: "job"})))
 			x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: "job", Key: "k", Strategy: holdfast.Replace})))
 			x.must(second(in.SubmitMany(x.ctx, []*holdfast.Submission{{Name: "a"}, {Name: "b"}})))
 			x.must(tx.Rollback())
-			x.quiet(wakeups)
+			quiet()
 			same(x, "the task that was there", x.get(was.ID), was)
 			is(x, "the key's task", x.keyed("k").ID, was.ID)
 			is(x, "the number of tasks", x.rows(), 1)
@@ -192,12 +191,34 @@ func (x *txTest) woken(wakeups <-chan struct{}) {
 	}
 }
 
-// quiet fails if the store has woken anybody, which it does before it returns.
-func (x *txTest) quiet(wakeups <-chan struct{}) {
-	x.Helper()
-	select {
-	case <-wakeups:
-		x.Fatal("somebody was woken and nothing was committed")
-	default:
+// listening answers the store inside the transaction, and a check that the store itself has woken
+// nobody. It listens to a hub of its own, where the false alarms of watching the database do not come.
+func (x *txTest) listening(tx *sql.Tx) (in *holdfast.Store, quiet func()) {
+	hub := holdfast.NewHub(nil)
+	l := hub.ListenQueues(holdfast.DefaultQueue)
+	x.Cleanup(l.Close)
+	store := holdfast.NewStore(ownHub{x.s.Dialect(), hub}, holdfast.WithClock(time.Now))
+	return store.In(plainTx{x.db.In(tx), x.s.Dialect()}), func() {
+		x.Helper()
+		select {
+		case <-l.Arm(): // the store wakes before it returns, so a signal would be here
+			x.Fatal("somebody was woken and nothing was committed")
+		default:
+		}
 	}
 }
+
+type ownHub struct {
+	holdfast.Dialect
+	hub *holdfast.Hub
+}
+
+func (d ownHub) Hub() *holdfast.Hub { return d.hub }
+
+// plainTx gives the transaction the dialect that it knows.
+type plainTx struct {
+	holdfast.Tx
+	dialect holdfast.Dialect
+}
+
+func (t plainTx) Session(holdfast.Dialect) (holdfast.Session, error) { return t.Tx.Session(t.dialect) }

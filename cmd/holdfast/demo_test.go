@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eda94727/holdfast"
 )
 
 // The program as people have it, not the test's.
@@ -89,12 +91,39 @@ func TestAnInterruptedDemoLeavesNothing(t *testing.T) {
 	}
 }
 
-// The worker process of the demo ends with the demo, even when the demo is killed.
+// The demo's worker process ends when the demo does, however that ends: the kernel closes the pipe.
 func TestTheDemosWorkerEndsWithTheDemo(t *testing.T) {
 	db := newDB(t)
-	p := start(t, db, "demo")
-	eventually(t, "the demo's worker works", func() bool { return strings.Contains(p.out.String(), "is at 50 %") })
-	p.signal(t, os.Kill)
-	p.wait(t, 20*time.Second)
-	// Its pipes are the demo's: that the test's Wait ended means that nobody holds them any more.
+	client := open(t, db)
+	id := strings.TrimSpace(ok(t, db, "submit", "demo.report", `{"Pages": 10}`, "--queue", "stage"))
+	in, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startProgramOn(t, in, self, nil, db, "demo", "worker", "stage")
+	in.Close()
+	eventually(t, "it works", func() bool {
+		task, err := client.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return task.Progress != nil && *task.Progress == 0.5
+	})
+	select {
+	case <-p.ended:
+		t.Fatal("it ended before the demo did")
+	default:
+	}
+	hold.Close()
+	if code := p.wait(t, 20*time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if task := untilStatus(t, client, id, holdfast.Queued); task.Attempt != 0 {
+		t.Errorf("it spent an attempt: %d", task.Attempt)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,8 +149,14 @@ func start(t testing.TB, args ...string) *process {
 
 func startProgram(t testing.TB, program string, env []string, args ...string) *process {
 	t.Helper()
+	return startProgramOn(t, nil, program, env, args...)
+}
+
+// startProgramOn starts it with a standard input.
+func startProgramOn(t testing.TB, stdin io.Reader, program string, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{cmd: exec.Command(program, args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, p.out, p.err
 	p.cmd.Env = append(os.Environ(), env...)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ var (
 	web = []string{"net/http", "html/template"}
 	cli = []string{"github.com/spf13"}
 
-	// What the tasks themselves need: JSON with exact digits, and ids.
-	core = []string{"github.com/go-json-experiment/json", "github.com/oklog/ulid/v2"}
+	// What the tasks themselves need: JSON with exact digits, ids, and cron expressions.
+	core = []string{"github.com/go-json-experiment/json", "github.com/oklog/ulid/v2", "github.com/robfig/cron/v3"}
 )
 
 // rules by path below the module; one that ends in /… is for everything below that has none of its own. A package without a
@@ -47,9 +47,20 @@ var rules = map[string]rule{
 	// What both ends say, and the client's end, stand on no database; those that keep records take either.
 	"record":             {never: slices.Concat(cli, drivers)},
 	"record/profile":     {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
-	"record/internal/db": {ours: []string{"record", "internal/sqlitefile", "internal/sqltext"}, never: cli},
-	"record/…":           {ours: []string{"record", "record/…"}, never: cli},
-	"outbox":   {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
+	"record/internal/db": {ours: []string{"internal/sqlitefile", "internal/sqltext"}, never: cli},
+	"record/directory":   {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record/client":      {ours: []string{"record", "record/directory"}, never: slices.Concat(cli, drivers)},
+	"record/serve":       {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+
+	"record/directory/service": {ours: []string{"record", "record/directory", "record/internal/db"}, never: cli},
+	// A move is a task.
+	"record/host": {ours: []string{".", "record", "record/directory", "record/internal/db", "record/profile"}, never: cli},
+	// For tests and for making the profile.
+	"record/internal/db/dbtest": {ours: []string{"internal/pgtest"}},
+	"record/internal/dirtest":   {ours: []string{"record", "record/directory", "record/directory/service"}},
+	"record/profile/gen":        {ours: []string{}},
+
+	"outbox": {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
 
 	"cmd/holdfast": {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}},
 	"examples/…":   {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}, never: cli},

@@ -27,6 +27,10 @@ type limit struct {
 
 const unbounded = math.MaxInt32
 
+// setBack is how far in the future an account must be to say that the clock was set back, in
+// microseconds. Less is the work of another claim that read the clock later and came first.
+const setBack = 60_000_000
+
 // fullAgain is how soon a claim is worth trying again when a concurrency limit is full: other
 // processes' tasks end without telling this one.
 const fullAgain = 100 // ms
@@ -68,7 +72,7 @@ func readLimits(ctx context.Context, r Runner, c *holdfast.Claim, now int64) (*l
 			one.step = max(1, a.RatePeriod*1000/a.RateCount)
 			nowUS := now * 1000
 			one.tat = max(a.TAT, nowUS)
-			if full := nowUS + one.step*a.RateBurst; one.tat > full {
+			if full := nowUS + one.step*a.RateBurst; one.tat > full+setBack {
 				// The clock was set back (or the rate was raised): one start is allowed, which writes the
 				// account anew, or the rate would stay closed for as long as the clock was set back.
 				one.tat = full - one.step

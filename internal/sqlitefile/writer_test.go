@@ -248,8 +248,12 @@ func TestContextThatEndsBeforeTheSecondRun(t *testing.T) {
 			return err
 		})
 	})
+	f.queue.mu.Lock()
+	leaving := f.queue.list[0]
+	f.queue.mu.Unlock()
 	release()
 	<-blocked
+	until(t, "the first write is about to run again", func() bool { return leaving.state.Load() == waiting })
 	cancel()
 	select {
 	case err := <-left:

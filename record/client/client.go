@@ -188,7 +188,7 @@ func (k *Client) addressOf(recordID string) string {
 	if address, ok := k.records[recordID]; ok {
 		return address
 	}
-	return k.config.Pin.Directory + "/records/" + recordID
+	return directory.Address(k.config.Pin.Directory, recordID)
 }
 
 // Locate asks the Directory where the record lives, verifies the answer and

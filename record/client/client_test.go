@@ -16,6 +16,7 @@ import (
 
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/directory"
+	"github.com/eda94727/holdfast/record/directory/service"
 	"github.com/eda94727/holdfast/record/host"
 )
 
@@ -23,7 +24,7 @@ import (
 // place between client and Host where a test can interfere.
 type world struct {
 	t         *testing.T
-	directory *directory.Service
+	directory *service.Service
 	host      *host.Host
 	hostKey   *record.Key
 	server    *httptest.Server
@@ -50,7 +51,7 @@ func newWorld(t *testing.T) *world {
 	}))
 	t.Cleanup(w.server.Close)
 	var err error
-	if w.directory, err = directory.Open(ctx, directory.Config{URL: dirServer.URL, Database: filepath.Join(t.TempDir(), "d.db"), Keys: []*record.Key{record.NewKey()}}); err != nil {
+	if w.directory, err = service.Open(ctx, service.Config{URL: dirServer.URL, Database: filepath.Join(t.TempDir(), "d.db"), Keys: []*record.Key{record.NewKey()}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.directory.Close() })

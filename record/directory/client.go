@@ -11,6 +11,9 @@ import (
 	"github.com/eda94727/holdfast/record"
 )
 
+// LogPage is how many documents a page of the log has at most.
+const LogPage = 100
+
 // Limits on what is read from a Directory.
 const (
 	maxDocumentAnswer = 64 << 10

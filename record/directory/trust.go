@@ -1,3 +1,9 @@
+// Package directory is the clients' side of the Directory, which keeps and
+// signs the answer to one question: on which Host does a record live now?
+//
+// [Trust] pins the Directory's keys and never believes an older, expired or
+// second story; [Client] speaks HTTP with it. The Directory itself is package
+// service below.
 package directory
 
 import (
@@ -17,25 +23,6 @@ import (
 
 	"github.com/eda94727/holdfast/record"
 )
-
-// Pin names a Directory and the keys that a client believes.
-type Pin struct {
-	// Directory is the Directory's URL.
-	Directory string `json:"directory"`
-	// Quorum has its keys, got on a way that the client trusts.
-	record.Quorum
-}
-
-// Check reports whether the pin is complete.
-func (p Pin) Check() error {
-	if err := record.CheckBaseURL(p.Directory); err != nil {
-		return fmt.Errorf("directory: pin: %w", err)
-	}
-	if err := p.Quorum.Check(); err != nil {
-		return fmt.Errorf("directory: pin: %w", err)
-	}
-	return nil
-}
 
 // Floor is what a client has verified about an address: nothing older will do.
 type Floor struct {

@@ -1,10 +1,8 @@
-package directory
+package directory_test
 
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,32 +11,35 @@ import (
 	"time"
 
 	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/directory"
 	"github.com/eda94727/holdfast/record/internal/db/dbtest"
+	"github.com/eda94727/holdfast/record/internal/dirtest"
 )
 
 // attacker signs with the Directory's own keys: a Directory that lies.
 type attacker struct {
-	*world
+	*dirtest.World
+	t     *testing.T
 	key   *record.Key
 	chain []record.Location
-	trust *Trust
+	trust *directory.Trust
 	path  string
 }
 
 // newAttack publishes five generations, of which the client has verified three.
 func newAttack(t *testing.T) *attacker {
 	key := record.NewKey()
-	a := &attacker{world: newWorld(t, dbtest.SQLite(t), key), key: key, path: filepath.Join(t.TempDir(), "trust.json")}
-	a.chain = a.world.chain(5)
+	a := &attacker{t: t, World: dirtest.New(t, dbtest.SQLite(t), key), key: key, path: filepath.Join(t.TempDir(), "trust.json")}
+	a.chain = a.World.Chain(5)
 	a.reopen()
-	if _, err := a.trust.Accept(context.Background(), a.sign(a.chain[2]), a.address, 1, a.client.Log); err != nil {
+	if _, err := a.trust.Accept(context.Background(), a.sign(a.chain[2]), a.Address, 1, a.Client.Log); err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
 func (a *attacker) reopen() {
-	trust, err := OpenTrust(a.path, a.pin(), func() time.Time { return a.now })
+	trust, err := directory.OpenTrust(a.path, a.Pin(), func() time.Time { return a.Now })
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -65,14 +66,14 @@ func (a *attacker) lie(gen int, alter func(*record.Location)) record.Location {
 
 func TestTrustAttacks(t *testing.T) {
 	evil := record.NewKey()
-	toEvil := func(l *record.Location) { l.Host = hostRef(evil) }
-	forgedLog := func(documents ...string) LogSource {
+	toEvil := func(l *record.Location) { l.Host = dirtest.HostRef(evil) }
+	forgedLog := func(documents ...string) directory.LogSource {
 		return func(context.Context, string, int64, int64) ([]string, error) { return documents, nil }
 	}
 	broken := errors.New("the log is away")
 	for name, c := range map[string]struct {
 		document func(a *attacker) string
-		log      func(a *attacker) LogSource
+		log      func(a *attacker) directory.LogSource
 		least    int64
 		address  string
 		code     record.Code
@@ -92,17 +93,17 @@ func TestTrustAttacks(t *testing.T) {
 		}, code: record.DiscoveryExpired},
 		"frozen: true, but long ago": {document: func(a *attacker) string {
 			document := a.sign(a.chain[2])
-			a.now = a.now.Add(8 * 24 * time.Hour)
+			a.Now = a.Now.Add(8 * 24 * time.Hour)
 			return document
 		}, code: record.DiscoveryExpired},
-		"gap without a log":      {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(*attacker) LogSource { return nil }, code: record.InvalidDiscovery},
-		"gap with an empty log":  {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(*attacker) LogSource { return forgedLog() }, code: record.InvalidDiscovery},
-		"gap with a wrong link":  {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) LogSource { return forgedLog(a.sign(a.chain[2])) }, code: record.InvalidDiscovery},
-		"gap with a broken link": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) LogSource { return forgedLog(a.sign(a.lie(4, toEvil))) }, code: record.DirectoryEquivocation},
-		"gap with a link of another key": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) LogSource { return forgedLog(a.sign(a.chain[3], evil)) },
+		"gap without a log":      {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(*attacker) directory.LogSource { return nil }, code: record.InvalidDiscovery},
+		"gap with an empty log":  {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(*attacker) directory.LogSource { return forgedLog() }, code: record.InvalidDiscovery},
+		"gap with a wrong link":  {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) directory.LogSource { return forgedLog(a.sign(a.chain[2])) }, code: record.InvalidDiscovery},
+		"gap with a broken link": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) directory.LogSource { return forgedLog(a.sign(a.lie(4, toEvil))) }, code: record.DirectoryEquivocation},
+		"gap with a link of another key": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) directory.LogSource { return forgedLog(a.sign(a.chain[3], evil)) },
 			code: record.InvalidDiscovery},
-		"gap with garbage": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) LogSource { return forgedLog("x") }, code: record.InvalidDiscovery},
-		"log of another record": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) LogSource {
+		"gap with garbage": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) directory.LogSource { return forgedLog("x") }, code: record.InvalidDiscovery},
+		"log of another record": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(a *attacker) directory.LogSource {
 			return forgedLog(a.sign(a.lie(4, func(l *record.Location) { l.Record = record.NewID() })))
 		}, code: record.WrongDiscoveryPatient},
 		"wrong signature": {document: func(a *attacker) string { return a.sign(a.chain[3], evil) }, code: record.InvalidDiscovery},
@@ -116,32 +117,32 @@ func TestTrustAttacks(t *testing.T) {
 			return a.sign(a.lie(4, func(l *record.Location) { l.Record = record.NewID() }))
 		}, code: record.WrongDiscoveryPatient},
 		"a publication": {document: func(a *attacker) string {
-			signed, _ := record.SignPublication([]*record.Key{a.key}, a.publication(4, a.chain[2].Hash(), a.b))
+			signed, _ := record.SignPublication([]*record.Key{a.key}, a.Publication(4, a.chain[2].Hash(), a.B))
 			return signed
 		}, code: record.InvalidDiscovery},
-		"the log is away": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(*attacker) LogSource {
+		"the log is away": {document: func(a *attacker) string { return a.sign(a.chain[4]) }, log: func(*attacker) directory.LogSource {
 			return func(context.Context, string, int64, int64) ([]string, error) { return nil, broken }
 		}, code: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAttack(t)
-			log := LogSource(a.client.Log)
+			log := directory.LogSource(a.Client.Log)
 			if c.log != nil {
 				log = c.log(a)
 			}
 			document := c.document(a)
-			before, _ := a.trust.Floor(a.address)
+			before, _ := a.trust.Floor(a.Address)
 			onDisk, err := os.ReadFile(a.path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := a.trust.Verify(context.Background(), document, a.address, max(1, c.least), log); record.CodeOf(err) != c.code || err == nil {
+			if _, err := a.trust.Verify(context.Background(), document, a.Address, max(1, c.least), log); record.CodeOf(err) != c.code || err == nil {
 				t.Errorf("Verify: %v; want %s", err, c.code)
 			}
-			if _, err := a.trust.Accept(context.Background(), document, a.address, max(1, c.least), log); record.CodeOf(err) != c.code || err == nil {
+			if _, err := a.trust.Accept(context.Background(), document, a.Address, max(1, c.least), log); record.CodeOf(err) != c.code || err == nil {
 				t.Errorf("Accept: %v; want %s", err, c.code)
 			}
-			if after, _ := a.trust.Floor(a.address); !reflect.DeepEqual(after, before) || before.Generation != 3 {
+			if after, _ := a.trust.Floor(a.Address); !reflect.DeepEqual(after, before) || before.Generation != 3 {
 				t.Errorf("the floor moved from %+v to %+v", before, after)
 			}
 			if now, _ := os.ReadFile(a.path); string(now) != string(onDisk) {
@@ -155,24 +156,24 @@ func TestTrustFollowsAndRemembers(t *testing.T) {
 	a := newAttack(t)
 	ctx := context.Background()
 	// Verify alone raises nothing.
-	if l, err := a.trust.Verify(ctx, a.sign(a.chain[4]), a.address, 4, a.client.Log); err != nil || l.Generation != 5 {
+	if l, err := a.trust.Verify(ctx, a.sign(a.chain[4]), a.Address, 4, a.Client.Log); err != nil || l.Generation != 5 {
 		t.Fatalf("%v", err)
 	}
-	if floor, _ := a.trust.Floor(a.address); floor.Generation != 3 {
+	if floor, _ := a.trust.Floor(a.Address); floor.Generation != 3 {
 		t.Error("Verify raised the floor")
 	}
 	// The same generation, signed again, is fine; and the gap is filled from the real log.
-	a.now = a.now.Add(4 * 24 * time.Hour)
-	document, err := a.client.Document(ctx, a.address)
+	a.Now = a.Now.Add(4 * 24 * time.Hour)
+	document, err := a.Client.Document(ctx, a.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if l, err := a.trust.Accept(ctx, document, a.address, 1, a.client.Log); err != nil || l.Generation != 5 {
+		if l, err := a.trust.Accept(ctx, document, a.Address, 1, a.Client.Log); err != nil || l.Generation != 5 {
 			t.Fatal(err)
 		}
 		a.reopen()
-		if floor, ok := a.trust.Floor(a.address); !ok || floor.Hash != a.chain[4].Hash() || floor.Generation != 5 || !floor.HasHost(a.a.ID()) || !floor.HasHost(a.b.ID()) || len(floor.Past) != 2 {
+		if floor, ok := a.trust.Floor(a.Address); !ok || floor.Hash != a.chain[4].Hash() || floor.Generation != 5 || !floor.HasHost(a.A.ID()) || !floor.HasHost(a.B.ID()) || len(floor.Past) != 2 {
 			t.Fatalf("after reopening: %+v", floor)
 		}
 	}
@@ -185,9 +186,9 @@ func TestTrustFirstContactChecksTheWholeChain(t *testing.T) {
 	asked := int64(-1)
 	log := func(ctx context.Context, address string, after, last int64) ([]string, error) {
 		asked = after
-		return a.client.Log(ctx, address, after, last)
+		return a.Client.Log(ctx, address, after, last)
 	}
-	if _, err := a.trust.Accept(context.Background(), a.sign(a.chain[4]), a.address, 1, log); err != nil || asked != 0 {
+	if _, err := a.trust.Accept(context.Background(), a.sign(a.chain[4]), a.Address, 1, log); err != nil || asked != 0 {
 		t.Errorf("asked from %d: %v", asked, err)
 	}
 }
@@ -199,10 +200,10 @@ func TestTrustSaveFails(t *testing.T) {
 	if err := os.Mkdir(a.path, 0o700); err != nil { // a rename onto a folder fails, for root as well
 		t.Fatal(err)
 	}
-	if _, err := a.trust.Accept(context.Background(), a.sign(a.chain[3]), a.address, 1, a.client.Log); err == nil {
+	if _, err := a.trust.Accept(context.Background(), a.sign(a.chain[3]), a.Address, 1, a.Client.Log); err == nil {
 		t.Fatal("no error")
 	}
-	if floor, _ := a.trust.Floor(a.address); floor.Generation != 3 {
+	if floor, _ := a.trust.Floor(a.Address); floor.Generation != 3 {
 		t.Errorf("the floor is %d in memory and 3 on disk", floor.Generation)
 	}
 }
@@ -212,40 +213,13 @@ func TestOpenTrustRefusals(t *testing.T) {
 	good, _ := os.ReadFile(a.path)
 	for name, content := range map[string]string{"empty": "", "cut off": string(good[:len(good)/2]), "another Directory": strings.ReplaceAll(string(good), "/dir", "/other"), "format": strings.Replace(string(good), `"format": 1`, `"format": 2`, 1)} {
 		os.WriteFile(a.path, []byte(content), 0o600)
-		if _, err := OpenTrust(a.path, a.pin(), nil); err == nil {
+		if _, err := directory.OpenTrust(a.path, a.Pin(), nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	for name, pin := range map[string]Pin{"empty": {}, "no keys": {Directory: "https://d"}} {
-		if _, err := OpenTrust(filepath.Join(t.TempDir(), "x"), pin, nil); err == nil {
+	for name, pin := range map[string]directory.Pin{"empty": {}, "no keys": {Directory: "https://d"}} {
+		if _, err := directory.OpenTrust(filepath.Join(t.TempDir(), "x"), pin, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-	}
-}
-
-// What a Directory may answer: none of it is a document.
-func TestClientAnswers(t *testing.T) {
-	answers := map[string]http.HandlerFunc{
-		"redirect":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
-		"large":        func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, maxDocumentAnswer+1)) },
-		"error":        func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) },
-		"unknown code": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(400); w.Write([]byte(`{"code":"x"}`)) },
-		"closed":       func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
-		"half an answer": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			w.Write([]byte("x"))
-		},
-	}
-	for name, handler := range answers {
-		server := httptest.NewServer(handler)
-		defer server.Close()
-		if _, err := (Client{}).Document(context.Background(), server.URL); !errors.Is(err, record.TransportUnavailable) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(`{"a":1}`)) }))
-	defer server.Close()
-	if _, err := (Client{}).Log(context.Background(), server.URL, 0, 2); !errors.Is(err, record.TransportUnavailable) {
-		t.Errorf("a log that is none: %v", err)
 	}
 }

@@ -37,7 +37,9 @@ func (d *Directory) open(now func() time.Time) error {
 	return nil
 }
 
-func (d *Directory) address(recordID string) string { return d.Pin.Directory + "/records/" + recordID }
+func (d *Directory) address(recordID string) string {
+	return directory.Address(d.Pin.Directory, recordID)
+}
 
 // locate reads, verifies and remembers where a record lives.
 func (d *Directory) locate(ctx context.Context, recordID string) (record.Location, error) {

@@ -14,10 +14,7 @@ import (
 	"time"
 
 	"github.com/eda94727/holdfast/record"
-	"github.com/eda94727/holdfast/record/internal/db/dbtest"
 )
-
-func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // rig is a Host over real HTTP and TLS with one record.
 type rig struct {

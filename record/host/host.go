@@ -106,8 +106,29 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 	if h.db, err = db.Open(ctx, db.Config{URL: c.Database, Schema: schemaSQL, SQL: statementSQL, Namespace: "holdfast_host"}); err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
+	if err := h.checkIdentity(ctx); err != nil {
+		h.db.Close()
+		return nil, err
+	}
 	h.audit = newAuditor(h.db, c.Log)
 	return h, nil
+}
+
+// checkIdentity keeps a Host with another key from the database: the receipts
+// in it are signed by the Host that it belongs to, and so must the next be.
+func (h *Host) checkIdentity(ctx context.Context) error {
+	var owner string
+	err := h.db.Write(ctx, "check the Host's identity", func(tx db.Tx) error {
+		if _, err := tx.Exec("identity_set", db.Args{"host": h.ID()}); err != nil {
+			return err
+		}
+		_, err := db.One(tx, "identity_get", nil, &owner)
+		return err
+	})
+	if err == nil && owner != h.ID() {
+		err = fmt.Errorf("host: the database belongs to the Host %s, and the key to %s; use that Host's key, or another database", owner, h.ID())
+	}
+	return err
 }
 
 func (c Config) withDefaults() Config {

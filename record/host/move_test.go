@@ -17,6 +17,7 @@ import (
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/client"
 	"github.com/eda94727/holdfast/record/directory"
+	"github.com/eda94727/holdfast/record/directory/service"
 	"github.com/eda94727/holdfast/record/internal/db"
 	"github.com/eda94727/holdfast/record/internal/db/dbtest"
 )
@@ -24,7 +25,7 @@ import (
 // land is a Directory with Hosts over real HTTP; the Hosts can be restarted.
 type land struct {
 	t         *testing.T
-	directory *directory.Service
+	directory *service.Service
 	pin       directory.Pin
 	a, b      *station
 }
@@ -45,7 +46,7 @@ func newLand(t *testing.T, database func(t testing.TB) string) *land {
 	server := newPlainServer(func(w http.ResponseWriter, r *http.Request) { handler.Load().(http.Handler).ServeHTTP(w, r) })
 	t.Cleanup(server.Close)
 	var err error
-	l.directory, err = directory.Open(context.Background(), directory.Config{URL: server.URL, Database: dbtest.SQLite(t), Keys: []*record.Key{record.NewKey()}})
+	l.directory, err = service.Open(context.Background(), service.Config{URL: server.URL, Database: dbtest.SQLite(t), Keys: []*record.Key{record.NewKey()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,5 +447,52 @@ func TestClientFollowsMoves(t *testing.T) {
 	p.write(record.Intent{Operation: record.CreateResource, Resource: p.obs("")})
 	if at, _ := p.client.Location(p.id); at.Host.ID != l.b.host.ID() || at.Generation != 2 {
 		t.Errorf("%+v", at)
+	}
+}
+
+// An old Host that goes on answering after a move: the client that has seen the
+// new location never goes back, and the old Host cannot publish itself again.
+func TestOldHostGoesOnAnswering(t *testing.T) {
+	l := newLand(t, dbtest.SQLite)
+	p := l.patient(2)
+	ctx := context.Background()
+	before, err := directory.Client{}.Document(ctx, l.directory.Address(p.id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.b.host.Expect(ctx, p.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.a.host.Move(ctx, p.id, l.b.host.Ref(), nil); err != nil {
+		t.Fatal(err)
+	}
+	p.check()
+	err = l.a.host.db.Write(ctx, "go on", func(tx db.Tx) error { return l.a.host.setState(tx, p.id, stateActive) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The document of the time before is still signed and not expired.
+	if _, err := p.client.FollowMigration(ctx, p.id, before, l.directory.Address(p.id), 1); !errors.Is(err, record.StaleDiscoveryGeneration) {
+		t.Errorf("the old document: %v", err)
+	}
+	p.write(record.Intent{Operation: record.CreateResource, Resource: p.obs("")})
+	if r, err := record.ReadReceipt(p.first[len(p.first)-1].Receipt); err != nil || r.Host != l.b.host.ID() {
+		t.Errorf("the write went to %s, %v", r.Host, err)
+	}
+	now, err := l.a.config.Directory.locate(ctx, p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grab := l.a.host.publication(p.id, 3, now.Hash(), l.a.host.Ref(), "mine again")
+	signed, err := record.SignPublication([]*record.Key{l.a.config.Key}, grab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.a.config.Directory.publish(ctx, grab, signed); !errors.Is(err, record.PublisherNotAuthorized) {
+		t.Errorf("the old Host publishes itself: %v", err)
+	}
+	// And a replay by it is no receipt of the record's present Host.
+	if l, err := p.client.Locate(ctx, p.id); err != nil || l.Generation != 2 {
+		t.Errorf("%+v, %v", l, err)
 	}
 }

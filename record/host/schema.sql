@@ -1,3 +1,7 @@
+create table if not exists identity (
+  id {{int}} primary key,
+  host text not null
+);
 create table if not exists records (
   rk {{rowid}},
   record_id text not null unique,

@@ -180,7 +180,7 @@ func FuzzSearch(f *testing.F) {
 			t.Fatalf("%d values, %d bytes", len(q.args), len(sql))
 		}
 		// Whatever the text, the statement has only letters that we put there.
-		if strings.Trim(sql, "abcdefghijklmnopqrstuvwxyzPRIMAY0123456789_.,:()=<>+* ") != "" {
+		if strings.Trim(sql, "abcdefghijklmnopqrstuvwxyz0123456789_.,:()=<>+ ") != "" {
 			t.Fatalf("a user's text in %s", sql)
 		}
 	})

@@ -420,6 +420,59 @@ func TestConditionalCreate(t *testing.T) {
 	})
 }
 
+// Two processes of one Host on one Postgres database: an operation that both get
+// at once is done once, and the chain of receipts is whole.
+func TestTwoProcesses(t *testing.T) {
+	database := dbtest.Postgres(t)
+	key := record.NewKey()
+	g := newRig(t, database, func(c *Config) { c.Key = key })
+	second, err := Open(context.Background(), Config{URL: g.host.config.URL, Database: database, Key: key, Rate: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	a := g.app("patient/*.cruds")
+	a.get("/fhir/Patient/" + a.record)
+	claims, err := record.VerifyToken(a.token, g.host.ID(), g.host.config.URL, g.host.fhirBase(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &caller{claims, mustScopes(claims.Scope)}
+	for range 10 {
+		op := record.NewID()
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		receipts := map[string]bool{}
+		for _, h := range []*Host{g.host, second, g.host, second} {
+			wg.Go(func() {
+				r := a.request("POST", "/fhir/Observation", a.obs(""), headers{"Idempotency-Key": `"` + op + `"`})
+				r.SetPathValue("type", "Observation")
+				q, err := h.readWrite(r, c, []byte(a.obs("")))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				done, err := h.doWrite(context.Background(), q)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					receipts[done.receipt] = true
+				} else if record.CodeOf(err) != record.OperationInProgress {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if len(receipts) != 1 {
+			t.Errorf("%d receipts of one operation", len(receipts))
+		}
+	}
+	r, err := second.Record(context.Background(), a.record)
+	if err != nil || r.Writes != 11 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func FuzzIfMatch(f *testing.F) {
 	for _, seed := range []string{`"1"`, `W/"12"`, `*`, `""`, `w/"1"`, `"01"`, `"9223372036854775808"`} {
 		f.Add(seed)

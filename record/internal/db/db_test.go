@@ -9,8 +9,6 @@ import (
 	"github.com/eda94727/holdfast/record/internal/db/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
-
 func TestBothDatabases(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, url string) {
 		ctx := context.Background()

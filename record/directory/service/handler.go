@@ -1,4 +1,4 @@
-package directory
+package service
 
 import (
 	"errors"
@@ -30,10 +30,7 @@ func (s *Service) Handler() http.Handler {
 	mux.HandleFunc("POST /records/{id}", s.postPublication)
 	mux.HandleFunc("GET /records/{id}/log", s.getLog)
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, r *http.Request) {
-		writeJSON(w, http.StatusOK, struct {
-			Directory string `json:"directory"`
-			record.Quorum
-		}{s.config.URL, s.Quorum()})
+		writeJSON(w, http.StatusOK, s.Pin())
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

@@ -1,11 +1,7 @@
-// Package directory keeps and checks the signed answer to one question: on
-// which Host does a record live now?
-//
-// [Service] is the Directory itself: it signs location documents, one
+// Package service is the Directory itself: it signs location documents, one
 // generation after the other, and takes publications from the Hosts that a move
-// concerns. [Trust] is its clients' side: it pins the Directory's keys and never
-// believes an older, expired or second story. [Client] speaks HTTP between them.
-package directory
+// concerns. Its clients' side is package directory.
+package service
 
 import (
 	"context"
@@ -20,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/directory"
 	"github.com/eda94727/holdfast/record/internal/db"
 )
 
@@ -110,8 +107,13 @@ func (s *Service) Quorum() record.Quorum {
 	return q
 }
 
+// Pin returns what clients of this Directory pin.
+func (s *Service) Pin() directory.Pin {
+	return directory.Pin{Directory: s.config.URL, Quorum: s.Quorum()}
+}
+
 // Address returns the address of a record's documents.
-func (s *Service) Address(recordID string) string { return s.config.URL + "/records/" + recordID }
+func (s *Service) Address(recordID string) string { return directory.Address(s.config.URL, recordID) }
 
 // Host is a Host that may publish.
 type Host struct {
@@ -230,15 +232,12 @@ func (s *Service) sign(l record.Location) (record.Location, string, error) {
 	return l, document, err
 }
 
-// LogPage is how many documents a page of the log has at most.
-const LogPage = 100
-
 // Log returns the record's documents of the generations above after, oldest
-// first, at most [LogPage] of them.
+// first, at most [directory.LogPage] of them.
 func (s *Service) Log(ctx context.Context, recordID string, after int64) (documents []string, err error) {
 	err = s.db.Read(ctx, func(tx db.Tx) error {
 		documents = []string{}
-		return tx.Query("log", db.Args{"record": recordID, "after": after, "limit": LogPage}, func(row db.Row) error {
+		return tx.Query("log", db.Args{"record": recordID, "after": after, "limit": directory.LogPage}, func(row db.Row) error {
 			var document string
 			if err := row.Scan(&document); err != nil {
 				return err

@@ -1,8 +1,7 @@
-package directory
+package service
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -28,26 +27,4 @@ func InDir(dir string, keys int) (Config, error) {
 		c.Keys = append(c.Keys, key)
 	}
 	return c, nil
-}
-
-// Pin returns what clients of this Directory pin.
-func (s *Service) Pin() Pin { return Pin{s.config.URL, s.Quorum()} }
-
-// LoadPin reads a pin from a file: the JSON that a Directory answers at …/keys,
-// got on a way that is trusted.
-func LoadPin(path string) (Pin, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Pin{}, fmt.Errorf("directory: load pin: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 64<<10))
-	if err != nil {
-		return Pin{}, fmt.Errorf("directory: load pin: %w", err)
-	}
-	var p Pin
-	if err := record.DecodeJSON(data, record.Limits{}, &p); err != nil {
-		return Pin{}, fmt.Errorf("directory: %s is no pin; wanted the JSON of the Directory's /keys: %w", path, err)
-	}
-	return p, p.Check()
 }

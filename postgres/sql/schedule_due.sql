@@ -1,0 +1,8 @@
+-- One that is due and in nobody else's hands.
+select name, spec, zone, task, queue, payload, options, missed, bound, grace_ms, anchor_ms, next_at_ms, last_at_ms, last_task, paused_at_ms, digest,
+  created_at_ms, updated_at_ms, {{now}} as now
+from holdfast_schedules
+where next_at_ms <= {{now}} and paused_at_ms is null
+  and name <> all (:names::text[])
+order by next_at_ms limit 1
+for update skip locked

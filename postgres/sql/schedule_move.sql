@@ -1,0 +1,5 @@
+-- On to the next tick, unless somebody has moved it already.
+update holdfast_schedules set next_at_ms = :next_at_ms::bigint, last_at_ms = coalesce(:last_at_ms::bigint, last_at_ms),
+  last_task = coalesce(:last_task::text, last_task)
+where name = :name::text and next_at_ms = :before_ms::bigint and paused_at_ms is null
+returning name

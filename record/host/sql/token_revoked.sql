@@ -1,1 +1,0 @@
-select jti from revoked_tokens where jti = :jti

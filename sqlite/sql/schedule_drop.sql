@@ -1,0 +1,1 @@
+delete from holdfast_schedules where name = :name returning name
