@@ -11,16 +11,24 @@ import (
 
 func (a *app) cancelCommand() *cobra.Command {
 	var key string
+	var bulk bulkFlags
 	cmd := &cobra.Command{
-		Use:     "cancel ID… | cancel --key KEY",
+		Use:     "cancel ID… | cancel --key KEY | cancel --all",
 		GroupID: groupTasks,
 		Short:   "Cancel tasks",
 		Long: `Cancel ends a queued task at once. A running one is asked to stop: its worker hears of it with the
-next heartbeat (a third of its lease), and the task ends as canceled whatever its handler answers.`,
+next heartbeat (a third of its lease), and the task ends as canceled whatever its handler answers.
+
+With --all it cancels every live task that matches, in steps that leave room for others.`,
 		Example: `  holdfast cancel task_01KBCD2ZJ3W5T9Q6Y8XV4HN7RM
   holdfast cancel --key report:2026-05
-  holdfast list --queue old --status queued --json | jq -r .id | xargs holdfast cancel`,
+  holdfast cancel --all --queue old --status queued`,
 		RunE: a.action(func(ctx context.Context, args []string) error {
+			if all, err := bulk.given(args); err != nil {
+				return err
+			} else if all {
+				return a.bulk(ctx, &bulk, "canceled", false, (*holdfast.Store).CancelAll)
+			}
 			return a.change(ctx, args, key, func(c *holdfast.Client, id string) (*holdfast.Task, error) {
 				if key != "" {
 					return c.CancelByKey(ctx, key)
@@ -30,6 +38,7 @@ next heartbeat (a third of its lease), and the task ends as canceled whatever it
 		}),
 	}
 	cmd.Flags().StringVarP(&key, "key", "k", "", "the task that stands under this key now")
+	bulk.register(cmd, "queued or running (default: both)")
 	a.jsonFlag(cmd)
 	return cmd
 }
@@ -38,16 +47,24 @@ func (a *app) retryCommand() *cobra.Command {
 	var (
 		key   string
 		reset bool
+		bulk  bulkFlags
 	)
 	cmd := &cobra.Command{
-		Use:     "retry ID… | retry --key KEY",
+		Use:     "retry ID… | retry --key KEY | retry --all",
 		GroupID: groupTasks,
 		Short:   "Queue failed or canceled tasks again",
 		Long: `Retry puts a failed or canceled task back in its queue, to start at once. Its attempts count on, so
-one that has used all of them is started once more; --reset gives it all its attempts back.`,
+one that has used all of them is started once more; --reset gives it all its attempts back.
+
+With --all it retries every failed task that matches, in steps that leave room for others.`,
 		Example: `  holdfast retry task_01KBCD2ZJ3W5T9Q6Y8XV4HN7RM --reset
-  holdfast list --status failed --json | jq -r .id | xargs holdfast retry`,
+  holdfast retry --all --name mail.send --reset`,
 		RunE: a.action(func(ctx context.Context, args []string) error {
+			if all, err := bulk.given(args); err != nil {
+				return err
+			} else if all {
+				return a.bulk(ctx, &bulk, "retried", reset, (*holdfast.Store).RetryAll)
+			}
 			return a.change(ctx, args, key, func(c *holdfast.Client, id string) (*holdfast.Task, error) {
 				if key != "" {
 					return c.RetryByKey(ctx, key, reset)
@@ -58,6 +75,7 @@ one that has used all of them is started once more; --reset gives it all its att
 	}
 	cmd.Flags().StringVarP(&key, "key", "k", "", "the task that stands under this key now")
 	cmd.Flags().BoolVar(&reset, "reset", false, "count attempts from 0 again")
+	bulk.register(cmd, "failed (default) or canceled")
 	a.jsonFlag(cmd)
 	return cmd
 }

@@ -39,7 +39,7 @@ func (a *app) getCommand() *cobra.Command {
 				return a.stdout.document(task)
 			}
 			a.show(task)
-			return nil
+			return a.showLinks(ctx, holdfast.NewClient(store), task.ID)
 		}),
 	}
 	cmd.Flags().StringVarP(&key, "key", "k", "", "the task that stands under this key now")
@@ -82,7 +82,7 @@ func (a *app) show(t *holdfast.Task) {
 	}
 	line("progress", progress)
 	line("created", a.moment(t.CreatedAt))
-	if t.Status == holdfast.Queued {
+	if t.Status == holdfast.Queued && !t.Waiting() {
 		line("starts", a.moment(t.RunAt))
 	}
 	line("ended", a.moment(t.CompletedAt))

@@ -42,6 +42,8 @@ func (a *app) commands() []*cobra.Command {
 		a.watchCommand(),
 		a.cancelCommand(),
 		a.retryCommand(),
+		a.redriveCommand(),
+		a.treeCommand(),
 		a.purgeCommand(),
 		a.scheduleCommand(),
 		a.statsCommand(),

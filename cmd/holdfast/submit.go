@@ -24,6 +24,8 @@ type submitFlags struct {
 	delay, timeout                                      duration
 	at                                                  moment
 	lines, wait                                         bool
+	after, afterFinished                                []string
+	keepWaiting                                         bool
 }
 
 func (a *app) submitCommand() *cobra.Command {
@@ -58,6 +60,9 @@ They are written in groups of 1,000; a bad line is refused together with its gro
 	fl.StringVar(&f.metadata, "metadata", "", "JSON of your own that travels with the task")
 	fl.StringVar(&f.correlation, "correlation-id", "", "an id of another system, to find the task by")
 	fl.StringVar(&f.parent, "parent", "", "the id of the task in whose tree it belongs")
+	fl.StringSliceVar(&f.after, "after", nil, "wait until this task has succeeded; its failure cancels this one (again for more)")
+	fl.StringSliceVar(&f.afterFinished, "after-finished", nil, "wait until this task has ended in any way (again for more)")
+	fl.BoolVar(&f.keepWaiting, "keep-waiting", false, "with --after: wait on when such a task fails, so that its retry can still release this one")
 	fl.BoolVar(&f.lines, "lines", false, "each line of standard input is the payload of one task")
 	fl.BoolVar(&f.wait, "wait", false, "wait for the task's end and print its result, as \"holdfast wait\" does")
 	fl.Var(&f.timeout, "timeout", "with --wait: for how long (default: for ever)")
@@ -132,6 +137,12 @@ func (f *submitFlags) options() ([]holdfast.SubmitOption, error) {
 		options = append(options, holdfast.Key(f.key, holdfast.Strategy(f.strategy)))
 	case given("strategy"):
 		return nil, usagef("--strategy decides what happens when a key is taken; give --key too")
+	}
+	if len(f.after)+len(f.afterFinished) > 0 {
+		options = append(options, holdfast.After(f.after...), holdfast.AfterFinished(f.afterFinished...))
+	}
+	if f.keepWaiting {
+		options = append(options, holdfast.KeepWaiting())
 	}
 	if f.set.Changed("at") {
 		options = append(options, holdfast.At(time.Time(f.at)))
