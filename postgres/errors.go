@@ -53,7 +53,7 @@ func translate(op string, err error) error {
 	}
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		kind, hint := kindOf(server)
+		hint, kind := kindOf(server)
 		return &Error{Op: op, Hint: hint, kind: kind, err: err}
 	}
 	var connect *pgconn.ConnectError
@@ -73,24 +73,24 @@ func translate(op string, err error) error {
 }
 
 // kindOf sorts the server's error codes (SQLSTATE, appendix A of the Postgres manual).
-func kindOf(e *pgconn.PgError) (kind error, hint string) {
+func kindOf(e *pgconn.PgError) (hint string, kind error) {
 	switch {
 	case strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "57P"), e.Code == "53300":
-		return holdfast.ErrUnavailable, "" // connection failures, shutdown, too many connections
+		return "", holdfast.ErrUnavailable // connection failures, shutdown, too many connections
 	case strings.HasPrefix(e.Code, "28"):
-		return holdfast.ErrUnavailable, "check the user and the password of the DSN"
+		return "check the user and the password of the DSN", holdfast.ErrUnavailable
 	case e.Code == "3D000":
-		return holdfast.ErrUnavailable, "create the database first"
+		return "create the database first", holdfast.ErrUnavailable
 	case e.Code == "53100":
-		return holdfast.ErrFull, ""
+		return "", holdfast.ErrFull
 	case e.Code == "25006":
-		return holdfast.ErrReadOnly, "connect to the primary server"
+		return "connect to the primary server", holdfast.ErrReadOnly
 	case e.Code == "42501":
-		return holdfast.ErrReadOnly, "grant the user the right"
+		return "grant the user the right", holdfast.ErrReadOnly
 	case e.Code == "55P03", e.Code == "57014":
-		return holdfast.ErrBusy, ""
+		return "", holdfast.ErrBusy
 	}
-	return nil, ""
+	return "", nil
 }
 
 // isTransient tells whether the same transaction may succeed when it is run again: a serialization
@@ -110,7 +110,7 @@ func pause(ctx context.Context, try int) {
 
 // lost tells whether the error ended the connection rather than one statement.
 func lost(e *pgconn.PgError) bool {
-	kind, _ := kindOf(e)
+	_, kind := kindOf(e)
 	return errors.Is(kind, holdfast.ErrUnavailable) || e.SeverityUnlocalized == "FATAL" || e.SeverityUnlocalized == "PANIC"
 }
 

@@ -101,8 +101,8 @@ func TestPlans(t *testing.T) {
 				if full[name] != "" {
 					continue
 				}
-				_, params := text.Render(sqltext.Dollar, mask)
 				one := &statement{name: name}
+				var params []string
 				one.sql, params = sql[holdfast.Statement(name)].text.Render(sqltext.Dollar, mask)
 				for _, p := range params {
 					one.params = append(one.params, column(p))

@@ -378,7 +378,7 @@ func TestHTTPValidator(t *testing.T) {
 			w.Write([]byte(`{"detail":"no units"}`))
 		}, 422, record.ExternalValidationRejected, "no units"},
 		"fails":    {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, 503, record.HostUnavailable, ""},
-		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", 307) }, 503, record.HostUnavailable, ""},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusTemporaryRedirect) }, 503, record.HostUnavailable, ""},
 		"hangs":    {func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() }, 503, record.HostUnavailable, ""},
 		"closes":   {func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, 503, record.HostUnavailable, ""},
 	} {
