@@ -139,39 +139,41 @@ func TestSharedRate(t *testing.T) {
 }
 
 func TestPauseAndResume(t *testing.T) {
-	store := newStore(t)
-	client := holdfast.NewClient(store)
-	ctx := deadline(t)
-	if err := client.PauseQueue(ctx, "default"); err != nil {
-		t.Fatal(err)
-	}
-	ran := make(chan struct{}, 10)
-	startWorker(t, store, holdfast.WorkerConfig{Queues: []string{"default", "other"}, Poll: time.Hour}, func(w *holdfast.Worker) {
-		w.Handle("job", func(context.Context, *holdfast.Run) (any, error) { ran <- struct{}{}; return nil, nil })
+	onBothDatabases(t, func(t *testing.T, newStore opener) {
+		store := newStore(t)
+		client := holdfast.NewClient(store)
+		ctx := deadline(t)
+		if err := client.PauseQueue(ctx, "default"); err != nil {
+			t.Fatal(err)
+		}
+		ran := make(chan struct{}, 10)
+		startWorker(t, store, holdfast.WorkerConfig{Queues: []string{"default", "other"}, Poll: time.Hour}, func(w *holdfast.Worker) {
+			w.Handle("job", func(context.Context, *holdfast.Run) (any, error) { ran <- struct{}{}; return nil, nil })
+		})
+		submitMany(t, client, "job", 3)
+		task := submitMany(t, client, "job", 1, holdfast.Queue("other"))[0]
+		if _, err := client.Wait(ctx, task.ID); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(ran); n != 1 {
+			t.Fatalf("%d tasks ran while the queue was paused", n)
+		}
+		if limits, err := client.Limits(ctx); err != nil || len(limits) != 1 || limits[0].PausedAt.IsZero() {
+			t.Errorf("limits %+v, %v", limits, err)
+		}
+		if err := client.ResumeQueue(ctx, "default"); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Drain(ctx, "default"); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(ran); n != 4 {
+			t.Errorf("%d tasks ran after the resume", n)
+		}
+		if limits, err := client.Limits(ctx); err != nil || len(limits) != 0 {
+			t.Errorf("limits %+v, %v", limits, err)
+		}
 	})
-	submitMany(t, client, "job", 3)
-	task := submitMany(t, client, "job", 1, holdfast.Queue("other"))[0]
-	if _, err := client.Wait(ctx, task.ID); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(ran); n != 1 {
-		t.Fatalf("%d tasks ran while the queue was paused", n)
-	}
-	if limits, err := client.Limits(ctx); err != nil || len(limits) != 1 || limits[0].PausedAt.IsZero() {
-		t.Errorf("limits %+v, %v", limits, err)
-	}
-	if err := client.ResumeQueue(ctx, "default"); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Drain(ctx, "default"); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(ran); n != 4 {
-		t.Errorf("%d tasks ran after the resume", n)
-	}
-	if limits, err := client.Limits(ctx); err != nil || len(limits) != 0 {
-		t.Errorf("limits %+v, %v", limits, err)
-	}
 }
 
 // A tenant's 1,000 tasks do not delay another's one, also beside other names with older backlogs.
