@@ -84,8 +84,9 @@ func New(t testing.TB, options ...holdfast.ClientOption) *Env {
 // timeout bounds what runs handlers, so that one that hangs fails the test by name.
 const timeout = 30 * time.Second
 
-// Work starts a worker, runs every task that is due and has a handler, with what those submit, and
-// stops. A failed task that waits for its backoff is not due: advance the clock and call Work again.
+// Work submits what schedules (Client.PutSchedule) have due, starts a worker, runs every task that is
+// due and has a handler, with what those submit, and stops. A failed task that waits for its backoff is
+// not due: advance the clock and call Work again.
 // The handlers' log goes to the test's.
 func (e *Env) Work(t testing.TB, register func(*holdfast.Worker)) {
 	t.Helper()
@@ -95,6 +96,9 @@ func (e *Env) Work(t testing.TB, register func(*holdfast.Worker)) {
 	defer cancel()
 	ctx, end := context.WithTimeout(context.Background(), timeout)
 	defer end()
+	if _, _, err := e.Store.FireSchedules(ctx); err != nil {
+		t.Fatalf("holdfasttest: %v", err)
+	}
 	if err := w.Start(ctx); err != nil {
 		t.Fatalf("holdfasttest: %v", err)
 	}

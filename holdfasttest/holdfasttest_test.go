@@ -68,3 +68,27 @@ func BenchmarkNew(b *testing.B) {
 		holdfasttest.New(b)
 	}
 }
+
+func TestTheClockMovesSchedules(t *testing.T) {
+	env := holdfasttest.New(t)
+	nightly := send.Schedule("nightly", "30 4 * * *", mail{"ada"})
+	nightly.Zone = "UTC"
+	if _, err := env.Client.PutSchedule(context.Background(), nightly); err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	work := func(w *holdfast.Worker) {
+		send.Handle(w, func(context.Context, *holdfast.Run, mail) (string, error) { sent++; return "sent", nil })
+	}
+	env.Work(t, work)
+	if sent != 0 {
+		t.Fatal("it ran before its time")
+	}
+	for day := 1; day <= 3; day++ {
+		env.Clock.Advance(24 * time.Hour)
+		env.Work(t, work)
+		if sent != day {
+			t.Fatalf("after %d days it ran %d times", day, sent)
+		}
+	}
+}
