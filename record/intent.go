@@ -55,14 +55,18 @@ func ParseIntent(data []byte, limits Limits) (Intent, error) {
 // operation needs, and JSON within the limits. Whether the resource is valid
 // is the Host's to say. The error is an *[Error] with [InvalidMessage].
 func (i Intent) Check(limits Limits) error {
+	_, err := i.check(limits)
+	return err
+}
+
+func (i Intent) check(limits Limits) (intentTarget, error) {
 	if err := CheckID("patient", i.Patient); err != nil {
-		return err
+		return intentTarget{}, err
 	}
 	if err := CheckID("operation_id", i.OperationID); err != nil {
-		return err
+		return intentTarget{}, err
 	}
-	_, err := i.target(limits)
-	return err
+	return i.target(limits)
 }
 
 // Digest returns the digest of the intent's JSON form; see [Digest].
@@ -72,12 +76,6 @@ func (i Intent) Digest(limits Limits) (string, error) {
 		return "", failf(InvalidMessage, "resource", "not valid JSON")
 	}
 	return Digest(raw, limits)
-}
-
-// Target returns the resource's type, and its id where the intent names one.
-func (i Intent) Target() (resourceType, id string, err error) {
-	t, err := i.target(Limits{})
-	return t.ResourceType, t.ID, err
 }
 
 type intentTarget struct {
@@ -165,18 +163,18 @@ type Request struct {
 	Body        []byte
 	// Lab is set for create_lab; see [LabHeader].
 	Lab bool
+	// Type is the resource's type, and ID its id where the intent names one.
+	Type string
+	ID   string
 }
 
 // Request returns the intent as an HTTP request.
 func (i Intent) Request(limits Limits) (Request, error) {
-	if err := i.Check(limits); err != nil {
-		return Request{}, err
-	}
-	t, err := i.target(limits)
+	t, err := i.check(limits)
 	if err != nil {
 		return Request{}, err
 	}
-	r := Request{Path: "/" + t.ResourceType, Body: bytes.Clone(i.Resource), ContentType: "application/fhir+json"}
+	r := Request{Type: t.ResourceType, ID: t.ID, Path: "/" + t.ResourceType, Body: bytes.Clone(i.Resource), ContentType: "application/fhir+json"}
 	if i.BaseVersion > 0 {
 		r.Path += "/" + t.ID
 		r.IfMatch = `W/"` + strconv.FormatInt(i.BaseVersion, 10) + `"`

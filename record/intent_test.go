@@ -16,12 +16,12 @@ func TestIntentRequests(t *testing.T) {
 		intent Intent
 		want   Request
 	}{
-		"lab":    {Intent{Operation: CreateLab, Resource: []byte(obs)}, Request{Method: "POST", Path: "/Observation", ContentType: "application/fhir+json", Body: []byte(obs), Lab: true}},
-		"create": {Intent{Operation: CreateResource, Resource: []byte(obs)}, Request{Method: "POST", Path: "/Observation", ContentType: "application/fhir+json", Body: []byte(obs)}},
-		"update": {Intent{Operation: UpdateResource, Resource: []byte(withID), BaseVersion: 3}, Request{Method: "PUT", Path: "/Observation/a-1", IfMatch: `W/"3"`, ContentType: "application/fhir+json", Body: []byte(withID)}},
-		"delete": {Intent{Operation: DeleteResource, ResourceType: "Condition", ResourceID: "c", BaseVersion: 1}, Request{Method: "DELETE", Path: "/Condition/c", IfMatch: `W/"1"`}},
+		"lab":    {Intent{Operation: CreateLab, Resource: []byte(obs)}, Request{Method: "POST", Path: "/Observation", ContentType: "application/fhir+json", Body: []byte(obs), Lab: true, Type: "Observation"}},
+		"create": {Intent{Operation: CreateResource, Resource: []byte(obs)}, Request{Method: "POST", Path: "/Observation", ContentType: "application/fhir+json", Body: []byte(obs), Type: "Observation"}},
+		"update": {Intent{Operation: UpdateResource, Resource: []byte(withID), BaseVersion: 3}, Request{Method: "PUT", Path: "/Observation/a-1", IfMatch: `W/"3"`, ContentType: "application/fhir+json", Body: []byte(withID), Type: "Observation", ID: "a-1"}},
+		"delete": {Intent{Operation: DeleteResource, ResourceType: "Condition", ResourceID: "c", BaseVersion: 1}, Request{Method: "DELETE", Path: "/Condition/c", IfMatch: `W/"1"`, Type: "Condition", ID: "c"}},
 		"name": {Intent{Operation: UpdateDemographics, Resource: []byte(`{"name":"Ada \"A\" Byron"}`), BaseVersion: 2}, Request{Method: "PATCH", Path: "/Patient/" + patient, IfMatch: `W/"2"`,
-			ContentType: "application/json-patch+json", Body: []byte(`[{"op":"add","path":"/name","value":[{"text":"Ada \"A\" Byron"}]}]`)}},
+			ContentType: "application/json-patch+json", Body: []byte(`[{"op":"add","path":"/name","value":[{"text":"Ada \"A\" Byron"}]}]`), Type: "Patient", ID: patient}},
 	} {
 		c.intent.Patient, c.intent.OperationID = patient, NewID()
 		got, err := c.intent.Request(Limits{})

@@ -290,7 +290,7 @@ func TestHostileAnswers(t *testing.T) {
 		})
 	}
 	w := newWorld(t)
-	k := w.client(func(c *Config) { c.Timeout = 500 * time.Millisecond })
+	k := w.client(func(c *Config) { c.Timeout = 3 * time.Second })
 	ctx := context.Background()
 	if _, err := k.Write(ctx, w.create()); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestHostileAnswers(t *testing.T) {
 			rw.Write([]byte(`<html>not_found</html>`))
 		}), record.TransportUnavailable},
 		"hangs": {instead(func(rw http.ResponseWriter, r *http.Request) {
-			http.NewResponseController(rw).SetReadDeadline(time.Now().Add(time.Second))
+			http.NewResponseController(rw).SetReadDeadline(time.Now().Add(10 * time.Second))
 			r.Body.Read(make([]byte, 1<<20))
 			<-r.Context().Done()
 		}), record.TransportUnavailable},

@@ -67,14 +67,10 @@ func (k *Client) checkReceipt(a *answer, l Location, intent record.Intent, r rec
 	if err := receipt.Covers(intent.Patient, k.Subject(), intent.OperationID, record.Fingerprint(r.Method, r.Path, r.IfMatch, r.Body)); err != nil {
 		return record.Result{}, err
 	}
-	resourceType, id, err := intent.Target()
-	if err != nil {
-		return record.Result{}, err
-	}
 	switch {
 	case receipt.Status != a.status:
 		return bad("it is of status %d, the answer of %d", receipt.Status, a.status)
-	case receipt.Method != r.Method || receipt.Type != resourceType || id != "" && receipt.ID != id:
+	case receipt.Method != r.Method || receipt.Type != r.Type || r.ID != "" && receipt.ID != r.ID:
 		return bad("it is about %s %s/%s", receipt.Method, receipt.Type, receipt.ID)
 	case receipt.Version != intent.BaseVersion+1:
 		return bad("it is of version %d, which does not follow %d", receipt.Version, intent.BaseVersion)

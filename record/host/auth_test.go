@@ -271,7 +271,7 @@ func TestAuditOfEverything(t *testing.T) {
 }
 
 func TestFloods(t *testing.T) {
-	a := newRig(t, dbtest.SQLite(t), func(c *Config) { c.Rate, c.Burst = 1, 5 }).app("patient/*.r")
+	a := newRig(t, dbtest.SQLite(t), func(c *Config) { c.Rate, c.Burst = 0.01, 5 }).app("patient/*.r")
 	limited := 0
 	for range 10 {
 		if got := a.get("/fhir/Observation/x"); got.status == 429 {
@@ -305,7 +305,7 @@ func TestMaxConcurrent(t *testing.T) {
 
 func TestRequestDeadline(t *testing.T) {
 	v := &slowValidator{make(chan error, 1), make(chan error)}
-	a := newRig(t, dbtest.SQLite(t), func(c *Config) { c.Validator, c.Timeout = v, 300*time.Millisecond }).app("patient/*.cruds")
+	a := newRig(t, dbtest.SQLite(t), func(c *Config) { c.Validator, c.Timeout = v, 1500*time.Millisecond }).app("patient/*.cruds")
 	got := a.do("POST", "/fhir/Observation", a.obs(""), nil)
 	a.expect("a validator without a deadline", got, 503, record.HostUnavailable)
 }

@@ -365,7 +365,7 @@ func TestOperationInProgress(t *testing.T) {
 func TestHTTPValidator(t *testing.T) {
 	var answer func(w http.ResponseWriter, r *http.Request)
 	hook := newHook(t, func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
-	a := newRig(t, dbtest.SQLite(t), func(c *Config) { c.Validator = HTTPValidator{URL: hook, Timeout: 200 * time.Millisecond} }).app("patient/*.cruds")
+	a := newRig(t, dbtest.SQLite(t), func(c *Config) { c.Validator = HTTPValidator{URL: hook, Timeout: time.Second} }).app("patient/*.cruds")
 	for name, c := range map[string]struct {
 		answer func(w http.ResponseWriter, r *http.Request)
 		status int

@@ -101,17 +101,13 @@ func (k *Client) Write(ctx context.Context, intent record.Intent) (record.Result
 	if err != nil {
 		return record.Result{}, err
 	}
-	resourceType, id, err := intent.Target()
-	if err != nil {
-		return record.Result{}, err
-	}
 	switch intent.Operation {
 	case record.CreateLab, record.CreateResource:
-		return k.create(ctx, intent, r, resourceType)
+		return k.create(ctx, intent, r)
 	case record.DeleteResource:
-		return k.remove(ctx, intent, r, resourceType, id)
+		return k.remove(ctx, intent, r)
 	}
-	return k.change(ctx, intent, r, resourceType, id)
+	return k.change(ctx, intent, r)
 }
 
 // answer is an HTTP answer, read whole.
@@ -200,7 +196,7 @@ func (a *answer) version() int64 {
 }
 
 // create makes a resource unless one with the operation's identifier exists.
-func (k *Client) create(ctx context.Context, intent record.Intent, r record.Request, resourceType string) (record.Result, error) {
+func (k *Client) create(ctx context.Context, intent record.Intent, r record.Request) (record.Result, error) {
 	body, err := withIdentifier(r.Body, intent.OperationID)
 	if err != nil {
 		return record.Result{}, err
@@ -213,10 +209,10 @@ func (k *Client) create(ctx context.Context, intent record.Intent, r record.Requ
 	if !a.ok() {
 		return record.Result{}, a.failure()
 	}
-	result := record.Result{Type: resourceType, Version: a.version(), Status: a.status, Replayed: a.status == http.StatusOK}
-	if result.ID = idIn(a.header.Get("Location"), resourceType); result.ID == "" {
+	result := record.Result{Type: r.Type, Version: a.version(), Status: a.status, Replayed: a.status == http.StatusOK}
+	if result.ID = idIn(a.header.Get("Location"), r.Type); result.ID == "" {
 		var made current
-		if record.DecodeJSON(a.body, record.Limits{Bytes: maxAnswer, Values: 1 << 20}, &made) == nil && made.ResourceType == resourceType {
+		if record.DecodeJSON(a.body, record.Limits{Bytes: maxAnswer, Values: 1 << 20}, &made) == nil && made.ResourceType == r.Type {
 			result.ID = made.ID
 		}
 	}
@@ -224,7 +220,7 @@ func (k *Client) create(ctx context.Context, intent record.Intent, r record.Requ
 		return result, nil
 	}
 	// The server says that it is done, but not under which id.
-	found, err := k.find(ctx, resourceType, search)
+	found, err := k.find(ctx, r.Type, search)
 	if err != nil {
 		return record.Result{}, err
 	}
@@ -281,13 +277,13 @@ func idIn(location, resourceType string) string {
 }
 
 // change updates a resource or a name.
-func (k *Client) change(ctx context.Context, intent record.Intent, r record.Request, resourceType, id string) (record.Result, error) {
+func (k *Client) change(ctx context.Context, intent record.Intent, r record.Request) (record.Result, error) {
 	a, err := k.do(ctx, r.Method, r.Path, r.Body, http.Header{"Content-Type": {r.ContentType}, "If-Match": {r.IfMatch}})
 	if err != nil {
 		return record.Result{}, err
 	}
 	if a.ok() {
-		return record.Result{Type: resourceType, ID: id, Version: a.version(), Status: a.status}, nil
+		return record.Result{Type: r.Type, ID: r.ID, Version: a.version(), Status: a.status}, nil
 	}
 	failure := a.failure()
 	if !errors.Is(failure, record.VersionConflict) {
@@ -301,7 +297,7 @@ func (k *Client) change(ctx context.Context, intent record.Intent, r record.Requ
 	if now.ok() && k.says(now.body, intent) {
 		var c current
 		if err := record.DecodeJSON(now.body, record.Limits{Bytes: maxAnswer, Values: 1 << 20}, &c); err == nil && c.version() > intent.BaseVersion {
-			return record.Result{Type: resourceType, ID: id, Version: c.version(), Status: http.StatusOK, Replayed: true}, nil
+			return record.Result{Type: r.Type, ID: r.ID, Version: c.version(), Status: http.StatusOK, Replayed: true}, nil
 		}
 	}
 	return record.Result{}, failure
@@ -341,12 +337,12 @@ func sameJSON(a, b []byte, limits record.Limits) bool {
 }
 
 // remove deletes a resource. One that is gone already is what was wanted.
-func (k *Client) remove(ctx context.Context, intent record.Intent, r record.Request, resourceType, id string) (record.Result, error) {
+func (k *Client) remove(ctx context.Context, intent record.Intent, r record.Request) (record.Result, error) {
 	a, err := k.do(ctx, r.Method, r.Path, nil, http.Header{"If-Match": {r.IfMatch}})
 	if err != nil {
 		return record.Result{}, err
 	}
-	result := record.Result{Type: resourceType, ID: id, Version: a.version(), Status: http.StatusNoContent}
+	result := record.Result{Type: r.Type, ID: r.ID, Version: a.version(), Status: http.StatusNoContent}
 	if result.Version == 0 {
 		result.Version = intent.BaseVersion + 1
 	}
