@@ -234,6 +234,9 @@ func LoadOrCreateKey(path string) (*Key, error) {
 
 // syncDir makes a new or renamed entry of a directory durable.
 func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // a folder cannot be synced there, and NTFS journals its entries
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
