@@ -246,6 +246,9 @@ func (c *Client) declare(s Schedule) (*declaration, error) {
 	if sub.ParentID != "" || sub.RootID != "" {
 		return nil, invalid("parent_id", sub.ParentID, "cannot be given to a schedule: its ticks outlive the tree; leave Parent out")
 	}
+	if sub.As != "" || len(sub.After) > 0 || len(sub.AfterFinished) > 0 {
+		return nil, invalid("after", sub.As, "and As place a task among others of one submit, which a schedule's ticks have not; leave them out, such as Options: nil")
+	}
 	if _, err := withTick(sub.Metadata, tickRecord{}); err != nil {
 		return nil, err
 	}
