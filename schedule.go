@@ -83,27 +83,53 @@ func (d Definition[In, Out]) Schedule(name, spec string, in In, options ...Submi
 
 // ScheduleInfo is a schedule as the database has it.
 type ScheduleInfo struct {
-	Name    string          `json:"name"`
-	Spec    string          `json:"spec"` // "@at …" for Times
-	Zone    string          `json:"zone"`
-	Task    string          `json:"task"`
-	Queue   string          `json:"queue"`
-	Payload json.RawMessage `json:"payload"`
-	// Options are those that differ from the defaults: metadata, max_attempts, priority, delay_ms, key,
+	Name string
+	Spec string // "@at …" for Times; without its zone
+	Zone string
+	Task string
+	// Queue and Payload are those of the tasks.
+	Queue   string
+	Payload json.RawMessage
+	// Options are the other ones given, as a JSON object: metadata, max_attempts, priority, delay_ms, key,
 	// strategy, correlation_id.
-	Options json.RawMessage `json:"options"`
-	Missed  MissedPolicy    `json:"missed"`
-	Bound   int             `json:"bound,omitempty"`
-	Grace   time.Duration   `json:"grace"`
+	Options json.RawMessage
+	Missed  MissedPolicy
+	Bound   int // of MissedBounded, else 0
+	Grace   time.Duration
 	// Next is the next tick: zero when none is left. While the schedule is paused it does not come.
-	Next time.Time `json:"next,omitzero"`
-	// Last is the last tick that was submitted, as LastTask; zero if none was.
-	Last     time.Time `json:"last,omitzero"`
-	LastTask string    `json:"last_task,omitempty"`
+	Next time.Time
+	// Last is the last tick that was submitted, and LastTask the id of its task; zero if none was.
+	Last     time.Time
+	LastTask string
 	// PausedAt is zero unless the schedule is paused.
-	PausedAt  time.Time `json:"paused_at,omitzero"`
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"` // when it was declared anew, paused or resumed
+	PausedAt  time.Time
+	CreatedAt time.Time
+	UpdatedAt time.Time // when it was declared anew, paused or resumed
+}
+
+// MarshalJSON writes the schedule under the names of the columns, times as epoch milliseconds.
+func (s *ScheduleInfo) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Name      string          `json:"name"`
+		Spec      string          `json:"spec"`
+		Zone      string          `json:"zone"`
+		Task      string          `json:"task"`
+		Queue     string          `json:"queue"`
+		Payload   json.RawMessage `json:"payload"`
+		Options   json.RawMessage `json:"options"`
+		Missed    MissedPolicy    `json:"missed"`
+		Bound     int             `json:"bound"`
+		Grace     int64           `json:"grace_ms"`
+		Next      *int64          `json:"next_at_ms"`
+		Last      *int64          `json:"last_at_ms"`
+		LastTask  *string         `json:"last_task"`
+		PausedAt  *int64          `json:"paused_at_ms"`
+		CreatedAt int64           `json:"created_at_ms"`
+		UpdatedAt int64           `json:"updated_at_ms"`
+	}{
+		s.Name, s.Spec, s.Zone, s.Task, s.Queue, s.Payload, s.Options, s.Missed, s.Bound, s.Grace.Milliseconds(),
+		optionalMS(s.Next), optionalMS(s.Last), optional(s.LastTask), optionalMS(s.PausedAt), s.CreatedAt.UnixMilli(), s.UpdatedAt.UnixMilli(),
+	})
 }
 
 // scheduleOptions is the column options.

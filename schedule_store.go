@@ -30,6 +30,11 @@ func (s *Store) putSchedule(ctx context.Context, d *declaration) (*ScheduleInfo,
 	var queues []string
 	err = s.atomic(ctx, "declare schedule", func(session Session) error {
 		queues = nil
+		// A row that is not there yet cannot be held; without this, two that make it at once would both
+		// set its first tick, the slower one perhaps after the first has been there and gone.
+		if err := session.Query(ctx, StmtLockKey, nil, &Row{Key: "holdfast schedule " + d.row.Name}); err != nil {
+			return err
+		}
 		old, err := s.scheduleIf(ctx, session, StmtScheduleLock, d.row.Name)
 		if err != nil {
 			return err

@@ -561,6 +561,33 @@ func TestASchedulerWakesWhenSchedulesChange(t *testing.T) {
 	}
 }
 
+func TestAScheduleIsMadeOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, db *scheduleDB) {
+		db.clock = nil // real time, so that each would write another first tick
+		var all sync.WaitGroup
+		for range 6 {
+			client := holdfast.NewClient(db.again(t))
+			all.Go(func() {
+				for i := range 20 {
+					if _, err := client.PutSchedule(t.Context(), holdfast.Schedule{Name: fmt.Sprint("s", i), Spec: "@every 1h", Task: "job"}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		list, err := db.client.Schedules(t.Context())
+		if err != nil || len(list) != 20 {
+			t.Fatal(len(list), err)
+		}
+		for _, s := range list {
+			if !s.UpdatedAt.Equal(s.CreatedAt) {
+				t.Errorf("%s was written again %v after it was made", s.Name, s.UpdatedAt.Sub(s.CreatedAt))
+			}
+		}
+	})
+}
+
 func TestManyStoresDriveTheSameSchedules(t *testing.T) {
 	onBoth(t, func(t *testing.T, db *scheduleDB) {
 		const schedules, minutes, drivers = 5, 40, 6

@@ -71,6 +71,8 @@ func fewTasks(t testing.TB, conn *pgx.Conn) {
 var full = map[string]string{
 	"stats": "counts every task",
 	"list":  "lists every task, newest first, unless a filter has an index",
+	// In this table every task is queued, and the walk ends at its limit.
+	"bulk_queued": "walks through queued tasks",
 }
 
 // TestPlans explains every statement in every variant, with and without statistics, and fails where

@@ -28,6 +28,8 @@ var (
 		"claim_read",     // Postgres' RETURNING costs little
 		"complete_plain", // needs the row number
 		"worker_locks",   // whose lock files to look at
+		// Triggers, made when the first task waits for others; Postgres has them in its schema.
+		"depend_deleted", "depend_finished", "depend_retried",
 	}
 )
 

@@ -16,7 +16,7 @@ const (
 	exitOK         = 0
 	exitFailed     = 1 // anything without a code of its own
 	exitUsage      = 2 // a flag or an argument is wrong; nothing was done
-	exitNotFound   = 3 // no such task
+	exitNotFound   = 3 // no such task, or no such schedule
 	exitState      = 4 // not possible in the task's state, or the key is taken
 	exitTimeout    = 5 // the task has not ended in time; it goes on
 	exitTaskFailed = 6 // the task that was waited for failed or was canceled
@@ -72,7 +72,7 @@ func exitCode(err error) int {
 		return exitSignal + int(syscall.SIGINT)
 	case errors.As(err, &usage), is(holdfast.ErrInvalid, holdfast.ErrNotJSON):
 		return exitUsage
-	case is(holdfast.ErrNotFound):
+	case is(holdfast.ErrNotFound, holdfast.ErrNoSchedule):
 		return exitNotFound
 	case is(holdfast.ErrState, holdfast.ErrAlreadyExists, holdfast.ErrQueueFull):
 		return exitState
@@ -95,6 +95,7 @@ func remedy(err error) string {
 		{errNoDatabase, "set --db tasks.db, or HOLDFAST_DB=tasks.db; a Postgres URL works in the same place (postgres://user@host/name)"},
 		{errNoFile, `check the path; "holdfast migrate" or the first "holdfast submit" creates a database`},
 		{holdfast.ErrNotFound, `"holdfast list" shows the tasks that there are; ended ones may have been purged`},
+		{holdfast.ErrNoSchedule, `"holdfast schedule list" shows the schedules that there are`},
 		{holdfast.ErrAlreadyExists, "choose another --strategy to reuse or replace the task of the key"},
 		{holdfast.ErrBusy, "try again, or look for a program that holds a transaction open"},
 		{holdfast.ErrWaitTimeout, "the task goes on: wait again, with a longer --timeout"},

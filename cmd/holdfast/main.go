@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"os"
+	_ "time/tzdata" // the zones of schedules, also where the system has none
 )
 
 func main() {

@@ -45,6 +45,7 @@ func (a *app) commands() []*cobra.Command {
 		a.redriveCommand(),
 		a.treeCommand(),
 		a.purgeCommand(),
+		a.scheduleCommand(),
 		a.statsCommand(),
 		a.workerCommand(),
 		a.guardCommand(),

@@ -138,10 +138,16 @@ func (a *app) worker(ctx context.Context, f *workerFlags, names []string) error 
 		}
 		w.Handle(n, x.run, holdfast.AttemptTimeout(time.Duration(f.timeout)))
 	}
+	schedules := holdfast.NewScheduler(store, holdfast.SchedulerConfig{Log: log})
+	if err := schedules.Start(ctx); err != nil {
+		return err
+	}
+	defer schedules.Stop()
 	if err := w.Start(ctx); err != nil {
 		return err
 	}
 	<-ctx.Done()
+	schedules.Stop()
 	return a.stopWorker(ctx, w, x, log, time.Duration(f.grace))
 }
 

@@ -45,16 +45,18 @@ var rules = map[string]rule{
 	"dashboard":    {ours: []string{".", "outbox"}, never: cli},
 
 	// What both ends say, and the client's end, stand on no database; those that keep records take either.
-	"record":             {never: slices.Concat(cli, drivers)},
-	"record/profile":     {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
-	"record/internal/db": {ours: []string{"internal/sqlitefile", "internal/sqltext"}, never: cli},
-	"record/directory":   {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
-	"record/client":      {ours: []string{"record", "record/directory"}, never: slices.Concat(cli, drivers)},
-	"record/serve":       {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record":                 {never: slices.Concat(cli, drivers)},
+	"record/profile":         {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record/internal/splice": {ours: []string{}, never: slices.Concat(web, cli, drivers)},
+	"record/internal/db":     {ours: []string{"internal/sqlitefile", "internal/sqltext"}, never: cli},
+	"record/directory":       {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record/client":          {ours: []string{"record", "record/directory"}, never: slices.Concat(cli, drivers)},
+	"record/plainfhir":       {ours: []string{"record", "record/internal/splice"}, never: slices.Concat(cli, drivers)},
+	"record/serve":           {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
 
 	"record/directory/service": {ours: []string{"record", "record/directory", "record/internal/db"}, never: cli},
 	// A move is a task.
-	"record/host": {ours: []string{".", "record", "record/directory", "record/internal/db", "record/profile"}, never: cli},
+	"record/host": {ours: []string{".", "record", "record/directory", "record/internal/db", "record/internal/splice", "record/profile"}, never: cli},
 	// For tests and for making the profile.
 	"record/internal/db/dbtest": {ours: []string{"internal/pgtest"}},
 	"record/internal/dirtest":   {ours: []string{"record", "record/directory", "record/directory/service"}},

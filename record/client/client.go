@@ -133,6 +133,20 @@ func New(c Config) (*Client, error) {
 	return k, k.load()
 }
 
+// InDir returns the Config of a Client that keeps everything in one folder: its
+// key in app.key, made at the first use, and its state. Pin is the caller's to
+// set.
+func InDir(dir string) (Config, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Config{}, fmt.Errorf("client: %w", err)
+	}
+	key, err := record.LoadOrCreateKey(filepath.Join(dir, "app.key"))
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{Key: key, StateDir: dir}, nil
+}
+
 func (k *Client) statePath() string { return filepath.Join(k.config.StateDir, "records.json") }
 
 func (k *Client) load() error {

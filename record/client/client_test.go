@@ -482,6 +482,14 @@ func TestStateAndConfig(t *testing.T) {
 	if _, err := k.Locate(ctx, "x"); !errors.Is(err, record.InvalidMessage) {
 		t.Errorf("%v", err)
 	}
+	dir := filepath.Join(t.TempDir(), "app")
+	a, err := InDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := InDir(dir); err != nil || b.Key.ID() != a.Key.ID() || b.StateDir != dir {
+		t.Errorf("%+v, %v", b, err)
+	}
 	// The document of one record is no word about another.
 	document, err := directory.Client{HTTP: w.server.Client()}.Document(ctx, w.directory.Address(w.record))
 	if err != nil {

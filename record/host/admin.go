@@ -203,7 +203,7 @@ func (h *Host) Grant(ctx context.Context, g Grant) (id string, err error) {
 	if _, err := parseScopes(g.Scope); err != nil {
 		return "", err
 	}
-	if len(g.Representative) > 200 || strings.ContainsAny(g.Representative, "\x00\r\n") {
+	if len(g.Representative) > 200 || !isText(g.Representative) || strings.ContainsAny(g.Representative, "\r\n") {
 		return "", &record.Error{Code: record.InvalidMessage, Field: "representative", Detail: "at most 200 bytes on one line"}
 	}
 	if !g.Until.IsZero() && !h.now().Before(g.Until) {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,6 +122,8 @@ func (a *auditor) close() {
 
 // note makes the audit line of a request.
 func (h *Host) note(c *caller, action, target, operation string, err error) AuditEntry {
+	// A path or parameter may hold any bytes; the audit takes what is text.
+	target = strings.ReplaceAll(strings.ToValidUTF8(target, "?"), "\x00", "?")
 	e := AuditEntry{At: h.now(), Action: action, Target: target, Operation: operation, Outcome: "ok"}
 	if c != nil {
 		e.Record, e.Client, e.Actor = c.token.Record, c.token.Client, c.actor()

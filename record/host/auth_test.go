@@ -327,6 +327,34 @@ func TestSeenSet(t *testing.T) {
 	step("a", 125*time.Second, true) // long after the window
 }
 
+// Bytes that are no text, wherever a request can have them: a refusal, never a
+// failure of the database.
+func TestBytesThatAreNoText(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, database string) {
+		a := newRig(t, database).app("patient/*.cruds")
+		a.get("/fhir/Patient/" + a.record)
+		for _, bad := range []string{"%00", "%ff", "a%00b", "%C3%28"} {
+			for path, status := range map[string]int{"/fhir/" + bad: 404, "/fhir/Observation/" + bad: 404, "/fhir/Observation/" + bad + "/_history": 404, "/fhir/Observation/x/_history/" + bad: 404,
+				"/fhir/Patient/" + bad + "/$everything": 404, "/fhir/Observation?code=" + bad: 400, "/fhir/Observation?" + bad + "=1": 400, "/receipts/" + bad: 400} {
+				if got := a.get(path); got.status != status {
+					t.Errorf("%s: %d %s", path, got.status, got.body)
+				}
+			}
+			if got := a.do("POST", "/fhir/"+bad, "{}", nil); got.status != 404 {
+				t.Errorf("POST %s: %d %s", bad, got.status, got.body)
+			}
+			text, _ := url.PathUnescape(bad)
+			if got := a.form("/oauth/token", url.Values{"grant_type": {"client_credentials"}, "patient": {a.record}, "actor": {text}}); got.status != 400 {
+				t.Errorf("actor %s: %d %s", bad, got.status, got.body)
+			}
+		}
+		// In content it is text like any other.
+		if got := a.do("POST", "/fhir/Observation", a.obs(`,"valueString":"a\u0000b","identifier":[{"value":"a\u0000b"}]`), nil); got.status != 201 {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	})
+}
+
 func TestErrorsAreOutcomes(t *testing.T) {
 	a := newRig(t, dbtest.SQLite(t)).app("patient/*.cruds")
 	got := a.do("POST", "/fhir/Observation", a.obs(`,"valueString":"x","dataAbsentReason":{"text":"y"}`), nil)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/client"
-	"github.com/eda94727/holdfast/record/internal/db"
 )
 
 // benchRig is a Host over loopback TLS on SQLite with synchronous=FULL, and
@@ -123,30 +122,7 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkSearch(b *testing.B) {
 	g := newBench(b, 1)
 	ctx := context.Background()
-	const page = 500
-	for start := 0; start < 100_000; start += page {
-		err := g.host.db.Write(ctx, "fill", func(tx db.Tx) error {
-			c := &caller{token: record.Token{Client: g.clients[0].Subject(), Record: g.record}}
-			rk, _, err := recordKey(tx, g.record)
-			if err != nil {
-				return err
-			}
-			for i := range page {
-				intent := g.intent()
-				q := &write{caller: c, method: "POST", resourceType: "Observation", op: intent.OperationID, body: intent.Resource, fp: "x"}
-				if q.judge(g.host); q.invalid != nil {
-					return q.invalid
-				}
-				if _, err := g.host.commit(tx, access{rk: rk, record: g.record, seq: int64(start + i + 1), lastHash: "x"}, q, version{}, q.resource, q.body); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
+	fill(b, g.host, g.record, 100_000)
 	b.ResetTimer()
 	g.each(b, b.N, func(k *client.Client) error {
 		n := 0

@@ -10,47 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/internal/splice"
 )
-
-// member is one member of an object, as it stands in the text.
-type member struct {
-	name string
-	// raw is the value, byte for byte; whole is the member with its name.
-	raw, whole []byte
-}
-
-// members lists an object's members without changing a byte of them.
-func members(object []byte) ([]member, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(object))
-	if token, err := dec.ReadToken(); err != nil || token.Kind() != jsontext.KindBeginObject {
-		return nil, fmt.Errorf("host: not a JSON object")
-	}
-	var list []member
-	for dec.PeekKind() != jsontext.KindEndObject {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return nil, fmt.Errorf("host: not a JSON object: %w", err)
-		}
-		m := member{name: name.String()}
-		quoted, err := jsontext.AppendQuote(nil, m.name)
-		if err != nil {
-			return nil, fmt.Errorf("host: not a JSON object: %w", err)
-		}
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil, fmt.Errorf("host: not a JSON object: %w", err)
-		}
-		m.raw = bytes.Clone(value)
-		m.whole = append(append(quoted, ':'), m.raw...)
-		list = append(list, m)
-	}
-	return list, nil
-}
 
 // served returns a stored resource as it is sent to clients: the bytes of every
 // value as they came, with the id and meta of this version in front.
 func served(resourceType, id string, version int64, updated time.Time, content []byte) ([]byte, error) {
-	list, err := members(content)
+	list, err := splice.Members(content)
 	if err != nil {
 		return nil, err
 	}
@@ -59,23 +25,23 @@ func served(resourceType, id string, version int64, updated time.Time, content [
 	out = strconv.AppendInt(out, version, 10)
 	out = append(out, `","lastUpdated":"`+updated.UTC().Format("2006-01-02T15:04:05.000Z")+`"`...)
 	for _, m := range list {
-		if m.name != "meta" {
+		if m.Name != "meta" {
 			continue
 		}
-		inner, err := members(m.raw)
+		inner, err := splice.Members(m.Raw)
 		if err != nil {
 			return nil, err
 		}
 		for _, part := range inner {
-			if part.name != "versionId" && part.name != "lastUpdated" {
-				out = append(append(out, ','), part.whole...)
+			if part.Name != "versionId" && part.Name != "lastUpdated" {
+				out = append(append(out, ','), part.Whole...)
 			}
 		}
 	}
 	out = append(out, '}')
 	for _, m := range list {
-		if m.name != "resourceType" && m.name != "id" && m.name != "meta" {
-			out = append(append(out, ','), m.whole...)
+		if m.Name != "resourceType" && m.Name != "id" && m.Name != "meta" {
+			out = append(append(out, ','), m.Whole...)
 		}
 	}
 	return append(out, '}'), nil
@@ -102,13 +68,13 @@ func patchName(patient, patch []byte, limits record.Limits) ([]byte, error) {
 	if err := json.Unmarshal(patch, &operations, json.RejectUnknownMembers(true)); err != nil || len(operations) == 0 || len(operations) > maxPatchOperations {
 		return nil, bad("not a JSON Patch of 1 to %d operations add, replace, remove or test", maxPatchOperations)
 	}
-	list, err := members(patient)
+	list, err := splice.Members(patient)
 	if err != nil {
 		return nil, err
 	}
 	at := -1
 	for i, m := range list {
-		if m.name == "name" {
+		if m.Name == "name" {
 			at = i
 		}
 	}
@@ -119,7 +85,7 @@ func patchName(patient, patch []byte, limits record.Limits) ([]byte, error) {
 		if (op.Value == nil) != (op.Op == "remove") {
 			return nil, bad("operation %d: add, replace and test have a value, remove has none", i)
 		}
-		whole := member{"name", bytes.Clone(op.Value), append([]byte(`"name":`), op.Value...)}
+		whole := splice.New("name", bytes.Clone(op.Value))
 		switch op.Op {
 		case "add":
 			if at < 0 {
@@ -138,7 +104,7 @@ func patchName(patient, patch []byte, limits record.Limits) ([]byte, error) {
 				list, at = append(list[:at], list[at+1:]...), -1
 			default:
 				want, errWant := record.Digest(op.Value, limits)
-				got, errGot := record.Digest(list[at].raw, limits)
+				got, errGot := record.Digest(list[at].Raw, limits)
 				if errWant != nil || errGot != nil || want != got {
 					return nil, &record.Error{Code: record.VersionConflict, Field: "patch", Detail: fmt.Sprintf("operation %d: the name is another", i)}
 				}
@@ -147,12 +113,5 @@ func patchName(patient, patch []byte, limits record.Limits) ([]byte, error) {
 			return nil, bad("operation %d: only add, replace, remove and test are known", i)
 		}
 	}
-	out := []byte{'{'}
-	for i, m := range list {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, m.whole...)
-	}
-	return append(out, '}'), nil
+	return splice.Object(list), nil
 }

@@ -41,8 +41,13 @@ func (d *Directory) address(recordID string) string {
 	return directory.Address(d.Pin.Directory, recordID)
 }
 
+// directoryTimeout bounds one conversation with the Directory.
+const directoryTimeout = 30 * time.Second
+
 // locate reads, verifies and remembers where a record lives.
 func (d *Directory) locate(ctx context.Context, recordID string) (record.Location, error) {
+	ctx, cancel := context.WithTimeout(ctx, directoryTimeout)
+	defer cancel()
 	address := d.address(recordID)
 	document, err := d.client.Document(ctx, address)
 	if err != nil {
@@ -53,6 +58,8 @@ func (d *Directory) locate(ctx context.Context, recordID string) (record.Locatio
 
 // publish sends a publication and verifies that the Directory says so now.
 func (d *Directory) publish(ctx context.Context, p record.Publication, signed string) error {
+	ctx, cancel := context.WithTimeout(ctx, directoryTimeout)
+	defer cancel()
 	document, err := d.client.Publish(ctx, p.Address, signed)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/internal/db"
@@ -69,12 +70,14 @@ type Host struct {
 	profile *profile.Profile
 	nonces  *record.Nonces
 	proofs  *seenSet
-	tokens  *tokenCache
-	rates   *rateLimits
-	slots   chan struct{}
-	audit   *auditor
-	flights flights
-	moving  flights // records that this process moves or receives
+	// assertions are accepted longer than proofs, and are far fewer.
+	assertions *seenSet
+	tokens     *tokenCache
+	rates      *rateLimits
+	slots      chan struct{}
+	audit      *auditor
+	flights    flights
+	moving     flights // records that this process moves or receives
 	// step is called before each step of a move; tests make it fail there.
 	step func(name string) error
 }
@@ -101,7 +104,7 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
-	h := &Host{config: c, base: base, profile: p, nonces: record.NewNonces(), proofs: newSeenSet(record.NonceLifetime + 2*time.Minute),
+	h := &Host{config: c, base: base, profile: p, nonces: record.NewNonces(), proofs: newSeenSet(record.NonceLifetime + 2*time.Minute), assertions: newSeenSet(10 * time.Minute),
 		tokens: newTokenCache(), rates: newRateLimits(c.Rate, c.Burst), slots: make(chan struct{}, c.MaxConcurrent), step: func(string) error { return nil }}
 	if h.db, err = db.Open(ctx, db.Config{URL: c.Database, Schema: schemaSQL, SQL: statementSQL, Namespace: "holdfast_host"}); err != nil {
 		return nil, fmt.Errorf("host: %w", err)
@@ -180,7 +183,11 @@ func (h *Host) Handler() http.Handler {
 	mux := http.NewServeMux()
 	fhir := func(pattern string, serve func(w http.ResponseWriter, r *http.Request) error) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := serve(w, r); err != nil {
+			err := checkPath(r)
+			if err == nil {
+				err = serve(w, r)
+			}
+			if err != nil {
 				h.failFHIR(w, r, err)
 			}
 		})
@@ -219,6 +226,18 @@ func (h *Host) Handler() http.Handler {
 	})
 	return h.guard(http.StripPrefix(strings.TrimSuffix(h.base.Path, "/"), mux))
 }
+
+// checkPath keeps what cannot be a resource's name from going any further.
+func checkPath(r *http.Request) error {
+	if id := r.PathValue("id"); id != "" && !record.IsResourceID(id) {
+		return &record.Error{Code: record.NotFound, Field: "path", Detail: "not the id of a resource"}
+	}
+	return nil
+}
+
+// isText reports whether a text can go into any database's text column: UTF-8
+// without NUL.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 // guard bounds every request: how many at once, how long, and how large. It
 // also gives each answer a fresh nonce for the client's next proof.

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/eda94727/holdfast/record"
@@ -92,6 +93,9 @@ func (h *Host) client(r *http.Request) (record.Assertion, error) {
 		if len(values) != 1 {
 			return record.Assertion{}, &record.Error{Code: record.InvalidMessage, Field: clip(key, 64), Detail: "a parameter stands twice"}
 		}
+		if !isText(values[0]) {
+			return record.Assertion{}, &record.Error{Code: record.InvalidMessage, Field: clip(key, 64), Detail: "not a text"}
+		}
 	}
 	if r.PostForm.Get("client_assertion_type") != record.AssertionType {
 		return record.Assertion{}, bad(&record.Error{Code: record.InvalidToken, Field: "client_assertion_type", Detail: "must be " + record.AssertionType})
@@ -109,7 +113,7 @@ func (h *Host) client(r *http.Request) (record.Assertion, error) {
 	if wait := h.rates.take(a.Client, now); wait > 0 {
 		return a, &record.Error{Code: record.RateLimited, Detail: "too many requests by this client", RetryAfter: wait}
 	}
-	switch fresh, full := h.proofs.add(a.Client+" assertion "+a.JTI, now); {
+	switch fresh, full := h.assertions.add(a.Client+" "+a.JTI, now); {
 	case full:
 		return a, &record.Error{Code: record.HostUnavailable, Detail: "too many proofs to remember", RetryAfter: 10 * time.Second}
 	case !fresh:
@@ -139,7 +143,10 @@ func (h *Host) serveToken(w http.ResponseWriter, r *http.Request) {
 	recordID, actor := r.PostForm.Get(paramRecord), r.PostForm.Get(paramActor)
 	token, err := h.makeToken(r, a, proof, recordID, actor, now)
 	entry := h.note(nil, "token", "", "", err)
-	entry.Record, entry.Client, entry.Actor = clip(recordID, 36), a.Client, clip(actor, 200)
+	entry.Client, entry.Actor = a.Client, strings.ToValidUTF8(clip(actor, 200), "")
+	if record.IsID(recordID) {
+		entry.Record = recordID
+	}
 	if auditErr := h.audit.add(r.Context(), entry); err == nil {
 		err = auditErr
 	}

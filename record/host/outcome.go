@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/eda94727/holdfast/record"
 )
@@ -105,7 +106,8 @@ func (h *Host) failProblem(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
-	raw, err := json.Marshal(v)
+	// An error may name what a client sent: bytes that are no text are replaced.
+	raw, err := json.Marshal(v, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return

@@ -63,6 +63,9 @@ func parseSearch(resourceType, recordID string, values url.Values) (*query, erro
 			if len(text) > maxSearchText*4 {
 				return nil, badSearch(name, "the value is too long")
 			}
+			if !isText(text) {
+				return nil, badSearch(name, "the value is not a text")
+			}
 			if err := q.param(name, text, recordID); err != nil {
 				return nil, err
 			}

@@ -83,9 +83,10 @@ func (h *Host) serveWrite(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// clip shortens a text to n bytes, and to whole characters.
 func clip(s string, n int) string {
 	if len(s) > n {
-		return s[:n]
+		return strings.ToValidUTF8(s[:n], "")
 	}
 	return s
 }
@@ -491,7 +492,7 @@ func (h *Host) serveReceipt(w http.ResponseWriter, r *http.Request) error {
 			return err
 		})
 	}
-	if auditErr := h.audit.add(r.Context(), h.note(c, "receipt", "", clip(op, 40), err)); err == nil {
+	if auditErr := h.audit.add(r.Context(), h.note(c, "receipt", clip(op, 40), "", err)); err == nil {
 		err = auditErr
 	}
 	if err != nil {

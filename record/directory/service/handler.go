@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/eda94727/holdfast/record"
 )
@@ -44,7 +45,12 @@ func (s *Service) Handler() http.Handler {
 }
 
 func (s *Service) getDocument(w http.ResponseWriter, r *http.Request) {
-	document, err := s.Document(r.Context(), r.PathValue("id"))
+	id := r.PathValue("id")
+	if !record.IsID(id) {
+		s.fail(w, r, notFound())
+		return
+	}
+	document, err := s.Document(r.Context(), id)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -58,7 +64,12 @@ func (s *Service) getLog(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, invalid("after", "not a generation"))
 		return
 	}
-	documents, err := s.Log(r.Context(), r.PathValue("id"), after)
+	id := r.PathValue("id")
+	if !record.IsID(id) {
+		s.fail(w, r, notFound())
+		return
+	}
+	documents, err := s.Log(r.Context(), id, after)
 	if err == nil && len(documents) == 0 && after == 0 {
 		err = notFound()
 	}
@@ -134,7 +145,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 		Status int         `json:"status"`
 		Detail string      `json:"detail"`
 		Code   record.Code `json:"code"`
-	}{"about:blank", info.Meaning, e.Status(), e.Detail, e.Code})
+	}{"about:blank", info.Meaning, e.Status(), e.Detail, e.Code}, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		raw = []byte("{}")
 	}
