@@ -243,3 +243,78 @@ func TestDependenciesInAnotherSchema(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A parent that ends while its child is being submitted is not missed, however the two overlap.
+func TestAParentEndsWhileItsChildIsSubmitted(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, db *database) {
+		ctx := deadline(t)
+		for i := range 100 {
+			parent := db.submit("parent")
+			if !db.claim(parent) {
+				t.Fatal("not claimed")
+			}
+			start, ended := make(chan struct{}), make(chan error, 1)
+			go func() {
+				<-start
+				var err error
+				if i%2 == 0 {
+					_, err = db.store.Complete(ctx, &holdfast.Task{ID: parent, WorkerID: "foreign"}, nil)
+				} else {
+					_, err = db.store.Fail(ctx, &holdfast.Task{ID: parent, WorkerID: "foreign"}, nil, false, 0)
+				}
+				ended <- err
+			}()
+			close(start)
+			child, finished := db.submit("child", holdfast.After(parent)), db.submit("finished", holdfast.AfterFinished(parent))
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			db.want(child, map[bool]string{true: "queued", false: "canceled"}[i%2 == 0])
+			db.want(finished, "queued")
+		}
+	})
+}
+
+// The same on Postgres, with the overlap as wide as can be: the child's transaction is open while its
+// parents end, one of them is deleted, and it does not hold up their worker.
+func TestParentsEndWhileTheChildsTransactionIsOpen(t *testing.T) {
+	db := onPostgres(t)
+	ctx := deadline(t)
+	ok, failed, canceled := db.submit("ok"), db.submit("failed"), db.submit("canceled")
+	tx, err := db.sql.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := db.client.In(postgres.SQLTx(tx))
+	ids := map[string]string{}
+	for name, options := range map[string][]holdfast.SubmitOption{
+		"queued":  {holdfast.After(ok), holdfast.AfterFinished(failed, canceled)},
+		"vain":    {holdfast.After(ok, failed)},
+		"keeping": {holdfast.After(failed), holdfast.KeepWaiting()},
+		"below":   {holdfast.After(canceled)},
+	} {
+		task, err := client.Submit(ctx, name, nil, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !task.Waiting() {
+			t.Errorf("%s does not wait", name)
+		}
+		ids[name] = task.ID
+	}
+	db.run(ok, holdfast.Succeeded)
+	db.run(failed, holdfast.Failed)
+	if !db.cancel(canceled) {
+		t.Error("not canceled")
+	}
+	// A purge leaves the parents of an open submission alone.
+	if gone, err := db.client.Purge(ctx, holdfast.PurgeFilter{}); err != nil || len(gone) != 0 {
+		t.Errorf("purged %v, %v", gone, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for name, status := range map[string]string{"queued": "queued", "vain": "canceled", "keeping": "waiting", "below": "canceled"} {
+		db.want(ids[name], status)
+	}
+}
