@@ -50,6 +50,7 @@ func (a *app) commands() []*cobra.Command {
 		a.workerCommand(),
 		a.guardCommand(),
 		a.workersCommand(),
+		a.queueCommand(),
 		a.migrateCommand(),
 		a.versionCommand(),
 	}
