@@ -124,6 +124,6 @@ func TestDependenciesUnderLoad(t *testing.T) {
 		if n := db.value("select count(*) from holdfast_purged p where not exists (select 1 from holdfast_dependencies d where d.parent_id = p.id)"); n != 0 {
 			t.Errorf("%d purged parents outlived their children", n)
 		}
-		t.Logf("%d tasks, %d waiting for what failed", len(known), db.value("select count(*) from holdfast_waits where released_at_ms is null"))
+		t.Logf("%d tasks, %d of them never released", len(known), db.value("select count(*) from holdfast_waits where released_at_ms is null"))
 	})
 }

@@ -47,6 +47,9 @@ func TestTreeAndDependenciesOnTheCommandLine(t *testing.T) {
 	if out := ok(t, db, "tree", b); out != want {
 		t.Errorf("drawn as\n%swant\n%s", out, want)
 	}
+	if out := ok(t, db, "list", "--name", "b"); !strings.Contains(out, "waits for other tasks") {
+		t.Errorf("list does not say that it waits:\n%s", out)
+	}
 	out := ok(t, db, "get", b)
 	for _, text := range []string{"waits for", a + "  a  to succeed, queued", root + "  root  to end, queued"} {
 		if !strings.Contains(out, text) {

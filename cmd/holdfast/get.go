@@ -242,6 +242,8 @@ func (a *app) note(t *holdfast.Task) string {
 		failure, _, _ = strings.Cut(f.Message, "\n")
 	}
 	switch {
+	case t.Waiting():
+		return "waits for other tasks"
 	case t.Status == holdfast.Queued && t.RunAt.After(a.now()):
 		if failure != "" {
 			return "again " + a.ago(t.RunAt) + ": " + failure

@@ -122,6 +122,8 @@ func (a *app) submit(ctx context.Context, f *submitFlags, args []string) error {
 		what := fmt.Sprintf("%s on queue %s", task.Status, clean(task.Queue))
 		if task.CreatedAt.Before(began) {
 			what = fmt.Sprintf("the key's task of %s, %s", a.ago(task.CreatedAt), task.Status)
+		} else if task.Waiting() {
+			what += ", waits for other tasks"
 		} else if task.RunAt.After(a.now()) {
 			what += ", to start " + a.ago(task.RunAt)
 		}

@@ -50,20 +50,28 @@ create unlogged table if not exists holdfast_cascade (
 -- retries or deletes the child. Whoever changes what is said here about a child holds the lock of its
 -- task row, and takes such locks in the order of ids.
 
--- A parent has ended, or goes again.
-create or replace function holdfast_depend_changed() returns trigger language plpgsql set search_path from current as $$
+-- A parent has ended, or goes again. Every task that ends comes by here, so the usual case is one look
+-- at one index, and the tables are named with their schema: to set a search_path would cost as much.
+do $do$
 begin
-  -- The subquery is one look at the primary key, whatever the statistics say.
-  if current_setting('holdfast.settling', true) is distinct from 'on' and exists (
-      select from holdfast_dependencies d
-      where d.parent_id = new.id and (select w.released_at_ms is null from holdfast_waits w where w.task_id = d.child_id)) then
-    insert into holdfast_settling (id, status, name, at_ms)
-    values (new.id, new.status, new.name, coalesce(new.completed_at_ms, new.updated_at_ms))
-    on conflict (tx, id, child_id) do update set status = excluded.status, at_ms = excluded.at_ms;
-  end if;
-  return null;
+  execute format($function$
+    create or replace function holdfast_depend_changed() returns trigger language plpgsql as $$
+    begin
+      if exists (select from %1$I.holdfast_dependencies where parent_id = new.id) then
+        -- Who was released does not care, and what is being settled is known.
+        if current_setting('holdfast.settling', true) is distinct from 'on' and exists (
+            select from %1$I.holdfast_dependencies d
+            where d.parent_id = new.id and (select w.released_at_ms is null from %1$I.holdfast_waits w where w.task_id = d.child_id)) then
+          insert into %1$I.holdfast_settling (id, status, name, at_ms)
+          values (new.id, new.status, new.name, coalesce(new.completed_at_ms, new.updated_at_ms))
+          on conflict (tx, id, child_id) do update set status = excluded.status, at_ms = excluded.at_ms;
+        end if;
+      end if;
+      return null;
+    end
+    $$ $function$, current_schema());
 end
-$$;
+$do$;
 
 -- A child is retried: it goes on waiting, if there is somebody to wait for.
 create or replace function holdfast_depend_retried() returns trigger language plpgsql set search_path from current as $$
