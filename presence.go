@@ -323,13 +323,17 @@ func (w *Worker) regain(ctx context.Context, lock WorkerLock) (began time.Time) 
 // relock is one try of regain.
 func (w *Worker) relock(ctx context.Context) error {
 	p := &w.presence
-	lock, err := p.live.Enter(ctx, w.config.ID)
-	if err != nil {
-		return err
-	}
 	p.mu.Lock()
 	r := p.record
 	p.mu.Unlock()
+	lock, err := p.live.Enter(ctx, w.config.ID)
+	var only *LeaseOnlyError
+	if errors.As(err, &only) {
+		return w.goPlain(ctx, r.Token)
+	}
+	if err != nil {
+		return err
+	}
 	old := r.Token
 	r.Token = newToken()
 	there, err := w.store.seeWorker(ctx, w.config.ID, old, r, p.keep)
@@ -343,6 +347,27 @@ func (w *Worker) relock(ctx context.Context) error {
 		return err
 	}
 	p.hold(lock, r)
+	return nil
+}
+
+// goPlain gives up for good on a lock that cannot be had any more: since a failover, the way to the
+// database leads through a pooler, say. The next sign of life registers the worker anew.
+func (w *Worker) goPlain(ctx context.Context, token string) error {
+	w.dropLeases() // others may take them until the row is gone
+	if err := w.store.forgetWorker(ctx, w.config.ID, token); err != nil {
+		return err
+	}
+	if err := w.store.endLeases(ctx, w.config.ID); err != nil {
+		return err
+	}
+	p := &w.presence
+	p.mu.Lock()
+	p.entered, p.record.Token, p.record.Locked, p.away = false, "", 0, false
+	if p.drop != nil {
+		p.drop.Stop()
+	}
+	p.mu.Unlock()
+	w.signal()
 	return nil
 }
 

@@ -55,6 +55,12 @@ func (d *dialect) Enter(ctx context.Context, id string) (holdfast.WorkerLock, er
 		return nil, translate("connect", err)
 	}
 	s := &workerSession{conn: conn, pid: conn.PgConn().PID()}
+	if pc.AfterConnect != nil { // the application's search_path, say
+		if err := pc.AfterConnect(ctx, conn); err != nil {
+			s.Release()
+			return nil, translate("connect", err)
+		}
+	}
 	if err := s.lock(ctx, id, d.workers); err != nil {
 		s.Release()
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,7 +240,9 @@ func TestServerRestart(t *testing.T) {
 // Through a pooler, a worker has plain leases and says so once.
 func TestPooler(t *testing.T) {
 	d := databases["postgres"](t)
-	behind := &database{name: "postgres", dsn: pooler(t, d.dsn)}
+	var pooling atomic.Bool
+	pooling.Store(true)
+	behind := &database{name: "postgres", dsn: pooler(t, d.dsn, &pooling)}
 	client := holdfast.NewClient(d.open(t))
 	w := startLocal(t, behind.open(t), holdfast.WorkerConfig{})
 	submit(t, client, "hold")
@@ -252,9 +255,40 @@ func TestPooler(t *testing.T) {
 	}
 }
 
-// pooler passes connections on and does to them what PgBouncer and its kind do: the client is told a
+// A worker whose way to the database leads through a pooler from now on goes on with plain leases.
+func TestPoolerComesInBetween(t *testing.T) {
+	d := databases["postgres"](t)
+	var pooling atomic.Bool
+	behind := &database{name: "postgres", dsn: pooler(t, d.dsn, &pooling)}
+	client := holdfast.NewClient(d.open(t))
+	w := startLocal(t, behind.open(t), holdfast.WorkerConfig{Heartbeat: time.Second})
+	task := submit(t, client, "hold")
+	next(t, w.starts)
+	if info := workers(t, client)[w.ID()]; info == nil || !info.FastRecovery || info.State != holdfast.WorkerRunning {
+		t.Fatalf("%+v", info)
+	}
+	pooling.Store(true)
+	cut(t, admin(t, d.dsn, ""), w.ID())
+	if why := next(t, w.ends); !strings.Contains(why, "lease") {
+		t.Errorf("the handler ended by %s", why)
+	}
+	if id := next(t, w.starts); id != task.ID {
+		t.Errorf("went on with %s", id)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		info := workers(t, client)[w.ID()]
+		if info != nil && info.State == holdfast.WorkerRunning && !info.FastRecovery && info.Running == 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%+v", info)
+		}
+	}
+}
+
+// pooler passes connections on and, while it is told to, does to them what PgBouncer and its kind do: the client is told a
 // process number (BackendKeyData, "K") that is not the one of a process of the server.
-func pooler(t *testing.T, dsn string) string {
+func pooler(t *testing.T, dsn string, pooling *atomic.Bool) string {
 	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +325,7 @@ func pooler(t *testing.T, dsn string) string {
 					if _, err := io.ReadFull(up, body); err != nil {
 						return
 					}
-					if head[0] == 'K' {
+					if head[0] == 'K' && pooling.Load() {
 						binary.BigEndian.PutUint32(body, 1<<30+7)
 					}
 					if _, err := client.Write(append(head[:5:5], body...)); err != nil {
