@@ -474,7 +474,7 @@ func (w *Worker) lookOut(ctx context.Context) {
 				failures = min(failures+1, 5)
 				w.survived(fmt.Errorf("holdfast: the leases of worker %q, which is gone: %w", g.ID, err))
 			case buried:
-				w.log.Warn("holdfast: a worker died; its leases are ended", "dead", g.ID, "tasks", len(tasks))
+				w.log.Warn("holdfast: a worker died; its leases are ended", "dead", g.ID, "tasks", tasks)
 			}
 		}
 	}

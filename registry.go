@@ -176,7 +176,7 @@ func (s *Store) putWorker(ctx context.Context, id string, r workerRecord, keep t
 				return err
 			}
 			if len(deleted) > 0 {
-				if recovered, err = rowsOf(ctx, in, StmtWorkerRecover, s.workerRow(id, "")); err != nil {
+				if _, recovered, err = s.expireWorker(ctx, in, id); err != nil {
 					return err
 				}
 			}
@@ -209,33 +209,55 @@ func (s *Store) forgetWorker(ctx context.Context, id, token string) error {
 
 // endLeases ends the leases of all tasks of a worker, by the rules of recovery.
 func (s *Store) endLeases(ctx context.Context, id string) error {
-	recovered, err := rowsOf(ctx, s.session, StmtWorkerRecover, s.workerRow(id, ""))
+	var recovered []*Task
+	err := s.atomic(ctx, "worker_expire", func(in Session) (err error) {
+		_, recovered, err = s.expireWorker(ctx, in, id)
+		return err
+	})
 	if err == nil {
 		s.recovered(recovered)
 	}
 	return err
 }
 
+// recoverAtOnce bounds the recovery of a dead worker's tasks in one transaction. If it had more, the
+// next claims do the rest: the leases have ended.
+const recoverAtOnce = 1000
+
+// expireWorker ends a worker's leases and recovers whatever has expired. It tells how many leases the
+// worker had.
+func (s *Store) expireWorker(ctx context.Context, in Session, id string) (had int, recovered []*Task, err error) {
+	expired, err := rowsOf(ctx, in, StmtWorkerExpire, s.workerRow(id, ""))
+	if err != nil || len(expired) == 0 {
+		return 0, nil, err
+	}
+	row := s.workerRow("", "")
+	row.Limit = recoverAtOnce
+	recovered, err = rowsOf(ctx, in, StmtRecover, row)
+	return len(expired), recovered, err
+}
+
 // bury ends the leases of a dead worker and takes its row away, in one transaction, unless somebody
-// else was faster or the worker has come back. It answers the tasks.
-func (s *Store) bury(ctx context.Context, live Liveness, gone GoneWorker) (tasks []*Task, buried bool, err error) {
+// else was faster or the worker has come back. It answers how many tasks those were.
+func (s *Store) bury(ctx context.Context, live Liveness, gone GoneWorker) (tasks int, buried bool, err error) {
+	var recovered []*Task
 	if gone.Stale {
-		return nil, false, s.forgetWorker(ctx, gone.ID, gone.Token)
+		return 0, false, s.forgetWorker(ctx, gone.ID, gone.Token)
 	}
 	free, err := live.Seize(ctx, gone.ID, func(in Session) error {
-		tasks, buried = nil, false
+		tasks, recovered, buried = 0, nil, false
 		deleted, err := rowsOf(ctx, in, StmtWorkerDelete, s.workerRow(gone.ID, gone.Token))
 		if err != nil || len(deleted) == 0 {
 			return err
 		}
 		buried = true
-		tasks, err = rowsOf(ctx, in, StmtWorkerRecover, s.workerRow(gone.ID, ""))
+		tasks, recovered, err = s.expireWorker(ctx, in, gone.ID)
 		return err
 	})
 	if err != nil || !free {
-		return nil, false, err
+		return 0, false, err
 	}
-	s.recovered(tasks)
+	s.recovered(recovered)
 	return tasks, buried, nil
 }
 

@@ -72,12 +72,12 @@ const (
 // The statements of the registry of workers. What only the registry needs travels as one JSON text in
 // Value, so that Row, of which each claimed task has one, does not grow.
 const (
-	StmtWorkerPut     Statement = "worker_put"     // WorkerID, Key (the token), Value, Lease, Now → worker_id; none if a worker with a lock stands there
-	StmtWorkerSeen    Statement = "worker_seen"    // WorkerID, Key, Value (new token and state), Lease, Now → worker_id; none if the row is gone
-	StmtWorkerDelete  Statement = "worker_delete"  // WorkerID, Key or not → worker_id
-	StmtWorkerRecover Statement = "worker_recover" // WorkerID, Error, Now → id, queue, status
-	StmtWorkers       Statement = "workers"        // → worker_id, key, value
-	StmtWorkerTasks   Statement = "worker_tasks"   // Limit (for each worker) → worker_id, id, name, queue, attempt, lease_until_ms, count
+	StmtWorkerPut    Statement = "worker_put"    // WorkerID, Key (the token), Value, Lease, Now → worker_id; none if a worker with a lock stands there
+	StmtWorkerSeen   Statement = "worker_seen"   // WorkerID, Key, Value (new token and state), Lease, Now → worker_id; none if the row is gone
+	StmtWorkerDelete Statement = "worker_delete" // WorkerID, Key or not → worker_id
+	StmtWorkerExpire Statement = "worker_expire" // WorkerID, Now → id: their leases end now
+	StmtWorkers      Statement = "workers"       // → worker_id, key, value
+	StmtWorkerTasks  Statement = "worker_tasks"  // Limit (for each worker) → worker_id, id, name, queue, attempt, lease_until_ms, count
 )
 
 // The statements of schedules.

@@ -82,7 +82,7 @@ var wantPlans = map[string]string{
 	"status_by_key":       byID,
 	"succeed":             byID,
 	"succeed/rowid":       byRow,
-	"worker_recover":      "INDEX cairnq_tasks_lease_idx (lease_until_ms>?)",
+	"worker_expire":       "INDEX cairnq_tasks_lease_idx (lease_until_ms>?)",
 	"worker_tasks":        "INDEX cairnq_tasks_lease_idx",
 	"list/root_id":        "INDEX cairnq_tasks_root_idx (root_id=?)",
 	"list/correlation_id": "INDEX cairnq_tasks_correlation_idx (correlation_id=?)",

@@ -70,6 +70,10 @@ func TestKilledProcess(t *testing.T) {
 				if task := get(t, client, id); task.Status != holdfast.Running || task.Attempt != 2 {
 					t.Errorf("%+v", task)
 				}
+				past, err := client.Attempts(deadline(t), id)
+				if err != nil || len(past) != 1 || past[0].Attempt != 1 || past[0].WorkerID != victim || past[0].Failure().Code != holdfast.CodeLeaseExpired {
+					t.Errorf("the history of %s: %+v, %v", id, past, err)
+				}
 			}
 			if task := get(t, client, last); task.Status != holdfast.Failed || task.Failure() == nil || task.Failure().Code != holdfast.CodeLeaseExpired || !task.LeaseUntil.IsZero() {
 				t.Errorf("out of attempts: %+v", task)
