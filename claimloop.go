@@ -76,9 +76,13 @@ func (w *Worker) draws() int {
 	return n
 }
 
-// quickHandler is how fast handlers must be for tasks to be claimed ahead: then a claim takes longer
-// than its tasks, and the slots would wait for it. Slow tasks are left to workers with free slots.
-const quickHandler = 5 * time.Millisecond
+const (
+	// quickHandler is how fast handlers must be for tasks to be claimed ahead: then a claim takes longer
+	// than its tasks, and the slots would wait for it. Slow tasks are left to workers with free slots.
+	quickHandler = 5 * time.Millisecond
+	// aheadOf is how many times the worker's concurrency is claimed ahead, some 20 ms of work.
+	aheadOf = 4
+)
 
 // plan is the next claim: nil when there is no room, and not ok when the worker stops. Each name with
 // a bound of its own draws its own quota, all others share one; names at their bound are left out, so
@@ -94,11 +98,11 @@ func (w *Worker) plan() (claim *Claim, ok bool) {
 	}
 	calls := w.config.Concurrency - w.active - len(w.ready)
 	ahead := 0
-	if w.average > 0 && w.average <= quickHandler && len(w.plain) > 0 {
-		// At most as many again as run at once, claimed when half of them are gone; outcomes that are
-		// being written count, so that a slow database holds the claims back.
-		ahead = min(w.config.Concurrency, 3*w.config.Concurrency-len(w.held))
-		if calls+ahead < (w.config.Concurrency+1)/2 {
+	if n := w.config.Concurrency; w.average > 0 && w.average <= quickHandler && len(w.plain) > 0 {
+		// Claimed when half of them are gone; outcomes that are being written count, so that a slow
+		// database holds the claims back.
+		ahead = min(aheadOf*n, (aheadOf+2)*n-len(w.held))
+		if calls+ahead < (aheadOf*n+1)/2 {
 			return nil, true
 		}
 	}

@@ -9,16 +9,16 @@ import (
 // claim, a task may have ended. A wake-up is a hint. It may be false, it is never needed for
 // correctness, and several may become one.
 type Hub struct {
-	// onListen, if set, is called with true when the first listener arms and with false when none is
-	// armed any more, in that order, so that a dialect watches its database only while it must.
-	onListen func(bool)
+	// onListen, if set, is told what listeners are armed for, each time that it changes and in that
+	// order, so that a dialect watches its database only while it must.
+	onListen func(queues, tasks bool)
 
 	mu    sync.RWMutex
 	byKey map[topic]map[*Listener]struct{}
 	some  atomic.Int32 // listeners, so that waking nobody costs nothing
 
 	armMu sync.Mutex
-	armed int
+	armed struct{ queues, tasks int }
 
 	schedules wakers // of the drivers of schedules, whom other processes' commits do not wake
 }
@@ -29,7 +29,7 @@ type topic struct {
 }
 
 // NewHub makes a hub. onListen may be nil; see Hub.
-func NewHub(onListen func(listening bool)) *Hub {
+func NewHub(onListen func(queues, tasks bool)) *Hub {
 	return &Hub{onListen: onListen, byKey: map[topic]map[*Listener]struct{}{}}
 }
 
@@ -108,7 +108,7 @@ func (l *Listener) signal() {
 func (l *Listener) Arm() <-chan struct{} {
 	if !l.armed {
 		l.armed = true
-		l.hub.arm(1)
+		l.arm(1)
 	}
 	return l.c
 }
@@ -117,7 +117,7 @@ func (l *Listener) Arm() <-chan struct{} {
 func (l *Listener) Disarm() {
 	if l.armed {
 		l.armed = false
-		l.hub.arm(-1)
+		l.arm(-1)
 	}
 }
 
@@ -136,12 +136,17 @@ func (l *Listener) Close() {
 	h.some.Add(-1)
 }
 
-func (h *Hub) arm(n int) {
+func (l *Listener) arm(n int) {
+	h := l.hub
 	h.armMu.Lock()
 	defer h.armMu.Unlock()
-	before := h.armed
-	h.armed += n
-	if h.onListen != nil && (before == 0) != (h.armed == 0) {
-		h.onListen(h.armed > 0)
+	count := &h.armed.queues
+	if len(l.topics) > 0 && l.topics[0].task {
+		count = &h.armed.tasks
+	}
+	before := *count
+	*count += n
+	if h.onListen != nil && (before == 0) != (*count == 0) {
+		h.onListen(h.armed.queues > 0, h.armed.tasks > 0)
 	}
 }

@@ -14,8 +14,9 @@ import (
 )
 
 // ear listens for the protocol's notifications on a connection of its own, from the first time that
-// somebody waits until the store is closed. When the connection is lost it comes back by itself;
-// until then workers poll.
+// somebody waits until the store is closed. It asks for the ends of tasks only once somebody has
+// waited for one: there are as many as tasks, and a host that only works need not hear of them. When
+// the connection is lost it comes back by itself; until then workers poll.
 type ear struct {
 	config *pgx.ConnConfig
 	log    *slog.Logger
@@ -25,17 +26,25 @@ type ear struct {
 	stop    context.CancelFunc
 	closed  bool
 	running sync.WaitGroup
+
+	tasks     context.Context // ends when the ends of tasks are wanted
+	wantTasks context.CancelFunc
 }
 
 func newEar(pool *pgxpool.Pool, log *slog.Logger) *ear {
-	return &ear{config: pool.Config().ConnConfig.Copy(), log: log}
+	e := &ear{config: pool.Config().ConnConfig.Copy(), log: log}
+	e.tasks, e.wantTasks = context.WithCancel(context.Background())
+	return e
 }
 
-// want is called when somebody waits.
-func (e *ear) want(listening bool) {
+// want is called when somebody waits, and when nobody does any more.
+func (e *ear) want(queues, tasks bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !listening || e.stop != nil || e.closed {
+	if tasks {
+		e.wantTasks()
+	}
+	if !queues && !tasks || e.stop != nil || e.closed {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -97,14 +106,23 @@ func (e *ear) listen(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(end) // it is over either way
 	}()
-	for _, channel := range []string{"cairnq_queued", "cairnq_done"} {
+	// patience ends with ctx, and once when the ends of tasks are wanted.
+	patience, enough := context.WithCancel(ctx)
+	defer enough()
+	channels := []string{"cairnq_queued"}
+	if e.tasks.Err() != nil {
+		channels, patience = append(channels, "cairnq_done"), ctx
+	} else {
+		defer context.AfterFunc(e.tasks, enough)()
+	}
+	for _, channel := range channels {
 		if _, err := conn.Exec(short, "listen "+channel); err != nil {
 			return err
 		}
 	}
 	e.hub.WakeAll() // whatever was missed meanwhile
 	for {
-		wait, cancel := context.WithTimeout(ctx, quietCheck)
+		wait, cancel := context.WithTimeout(patience, quietCheck)
 		n, err := conn.WaitForNotification(wait)
 		cancel()
 		switch {
@@ -114,6 +132,15 @@ func (e *ear) listen(ctx context.Context) error {
 			e.hub.WakeTask(n.Payload)
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case patience.Err() != nil:
+			patience = ctx
+			short, cancel := context.WithTimeout(ctx, 10*time.Second)
+			_, err := conn.Exec(short, "listen cairnq_done")
+			cancel()
+			if err != nil {
+				return err
+			}
+			e.hub.WakeAll()
 		case wait.Err() != nil:
 			check, cancel := context.WithTimeout(ctx, 5*time.Second)
 			err := conn.Ping(check)

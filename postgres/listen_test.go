@@ -70,8 +70,9 @@ func TestWakeUps(t *testing.T) {
 	defer queue.Close()
 	defer end.Close()
 	defer elsewhere.Close()
-	woken(t, "the connection", queue.Arm()) // the first LISTEN wakes everybody
+	// The first LISTEN wakes everybody.
 	woken(t, "the connection", end.Arm())
+	woken(t, "the connection", queue.Arm())
 	woken(t, "the connection", elsewhere.Arm())
 
 	exec("begin")
@@ -91,6 +92,43 @@ func TestWakeUps(t *testing.T) {
 	exec("update cairnq_tasks set status = 'canceled', completed_at_ms = 1 where id = 'task_1'")
 	woken(t, "an end", end.Arm())
 	still(t, "what happened to others", elsewhere.Arm())
+}
+
+// TestEndsOfTasksAreHeardWhenWanted: a host that only works is not told of every task that ends, by any
+// host; once it has waited for one it is.
+func TestEndsOfTasksAreHeardWhenWanted(t *testing.T) {
+	cluster := pgtest.Start(t, pgtest.Options{})
+	store := openAt(t, cluster.DSN())
+	hub := store.Dialect().Hub()
+	queue := hub.ListenQueues("q")
+	defer queue.Close()
+	other := connect(t, cluster.DSN())
+	last := func(want string) {
+		t.Helper()
+		var got string
+		if err := other.QueryRow(t.Context(), `select query from pg_stat_activity where pid <> pg_backend_pid() and query like 'listen%'`).Scan(&got); err != nil || got != want {
+			t.Fatalf("%q, want %q: %v", got, want, err)
+		}
+	}
+	woken(t, "the connection", queue.Arm())
+	last("listen cairnq_queued")
+	end := hub.ListenTask("task_1")
+	defer end.Close()
+	heard := func() {
+		t.Helper()
+		woken(t, "the connection", end.Arm())
+		last("listen cairnq_done")
+		if _, err := other.Exec(t.Context(), "select pg_notify('cairnq_done', 'task_1')"); err != nil {
+			t.Fatal(err)
+		}
+		woken(t, "an end", end.Arm())
+	}
+	heard()
+	if err := cluster.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	other = connect(t, cluster.DSN())
+	heard()
 }
 
 // TestListenComesBack: the listening connection is ended by the server, and then the server itself.

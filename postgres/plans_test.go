@@ -109,7 +109,7 @@ func TestPlans(t *testing.T) {
 				}
 				args := one.arguments(row)
 				if strings.HasSuffix(name, "_many") {
-					args = one.manyArguments([]*holdfast.Row{row, row})
+					args = one.manyArguments(slices.Repeat([]*holdfast.Row{row}, groupSize))
 				}
 				tx, err := conn.Begin(ctx)
 				if err != nil {
@@ -131,6 +131,44 @@ func TestPlans(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestGroupPlan: a group of outcomes looks its tasks up also in a table so small, and without
+// statistics, that the planner would rather read all of it.
+func TestGroupPlan(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	store, err := Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ctx := t.Context()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(ctx, `alter table cairnq_tasks set (autovacuum_enabled = off);
+		insert into cairnq_tasks (id, name, queue, status, payload, worker_id, lease_until_ms, run_at_ms, created_at_ms, updated_at_ms, root_id)
+		select 'task_' || i, 'n', 'default', 'running', '{}', 'w', 9000000000000, i, i, i, 'task_' || i from generate_series(1, 20000) i`); err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]*holdfast.Row, groupSize)
+	for i := range rows {
+		rows[i] = &holdfast.Row{Task: holdfast.Task{ID: fmt.Sprint("task_", i*7), WorkerID: "w", Result: []byte("1")}}
+	}
+	one := load("").find(stmtCompleteMany, rows[0])
+	lines, err := conn.Query(ctx, "explain "+one.sql, append([]any{pgx.QueryExecModeExec}, one.manyArguments(rows)...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(lines, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(plan, "\n"); !strings.Contains(text, "Index Scan using cairnq_tasks_pkey") {
+		t.Errorf("the plan:\n%s", text)
 	}
 }
 

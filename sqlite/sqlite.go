@@ -96,9 +96,13 @@ func (d *dialect) Close() error                           { return translate(d.f
 
 // listen watches the file for other processes' commits while somebody waits. A commit does not tell
 // whom it concerns, so everybody who waits has a look, for some microseconds each.
-func (d *dialect) listen(on bool) {
-	if !on {
+func (d *dialect) listen(queues, tasks bool) {
+	switch on := queues || tasks; {
+	case on == (d.stop != nil):
+		return
+	case !on:
 		d.stop()
+		d.stop = nil
 		return
 	}
 	changes, cancel := d.file.Changes()

@@ -12,4 +12,4 @@ end
 $$;
 drop trigger if exists cairnq_tasks_notify on cairnq_tasks;
 create trigger cairnq_tasks_notify after insert or update of status on cairnq_tasks
-  for each row execute function cairnq_notify();
+  for each row when (new.status <> 'running') execute function cairnq_notify();

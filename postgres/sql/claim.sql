@@ -24,11 +24,12 @@ candidates as (
   where p is not null
   order by c.priority desc, c.run_at_ms, c.id limit :limit::bigint * 3),
 taken as (
-  select t.id from candidates c join cairnq_tasks t on t.id = c.id
-  where t.status = 'queued'
-  order by c.priority desc, c.run_at_ms, c.id
-  limit :limit::bigint
-  for update of t skip locked)
+  -- Row by row through the primary key, in the candidates' order, until there are enough: a plain join
+  -- would let the planner read every queued task.
+  select l.id from candidates c cross join lateral (
+    select t.id from cairnq_tasks t where t.id = c.id and t.status = 'queued'
+    for update skip locked) l
+  limit :limit::bigint)
 update cairnq_tasks t set status = 'running', worker_id = :worker_id::text, lease_until_ms = clock.now + :lease_ms::bigint,
   attempt = attempt + 1, updated_at_ms = clock.now
 from taken, clock
