@@ -30,8 +30,12 @@ func MoveTask() holdfast.Definition[MoveInput, MoveResult] {
 	return holdfast.Define[MoveInput, MoveResult]("record.move", holdfast.MaxAttempts(moveAttempts))
 }
 
-// MoveKey is the business key of the move of a record: one at a time.
-func MoveKey(recordID string) holdfast.SubmitOption { return holdfast.Key("record.move:" + recordID) }
+// MoveKey is the business key of the move of a record: one at a time. A move that
+// has ended does not stand in the way of the next: a record may come back and
+// leave again.
+func MoveKey(recordID string) holdfast.SubmitOption {
+	return holdfast.Key("record.move:"+recordID, holdfast.ReuseLive)
+}
 
 // HandleMoves makes a worker drive this Host's moves. A worker that is killed
 // leaves a move where it stands, and the next attempt goes on there. What

@@ -48,6 +48,16 @@ func TestMoveTask(t *testing.T) {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	p.check()
+	// The same call again is another task, which finds the record gone.
+	first, err := client.GetByKey(ctx, "record.move:"+p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := MoveTask().Submit(ctx, client, MoveInput{p.id, l.b.host.Ref()}, MoveKey(p.id)); err != nil || again.ID == first.ID {
+		t.Errorf("after the move's end its task still answers: %v, %v", again, err)
+	} else if _, err := client.Wait(ctx, again.ID); err != nil {
+		t.Error(err)
+	}
 	var fail *holdfast.TaskFailedError
 	if _, err := MoveTask().Call(ctx, client, MoveInput{record.NewID(), l.b.host.Ref()}); !errors.As(err, &fail) {
 		t.Errorf("no such record: %v", err)
