@@ -9,6 +9,7 @@ import (
 
 	"github.com/eda94727/holdfast"
 	"github.com/eda94727/holdfast/postgres"
+	"github.com/eda94727/holdfast/record"
 )
 
 // The exit codes. docs/cli.md and help say the same.
@@ -16,11 +17,11 @@ const (
 	exitOK         = 0
 	exitFailed     = 1 // anything without a code of its own
 	exitUsage      = 2 // a flag or an argument is wrong; nothing was done
-	exitNotFound   = 3 // no such task, or no such schedule
-	exitState      = 4 // not possible in the task's state, or the key is taken
+	exitNotFound   = 3 // no such task, schedule, record or resource
+	exitState      = 4 // not possible in the task's or record's state, or the key is taken
 	exitTimeout    = 5 // the task has not ended in time; it goes on
 	exitTaskFailed = 6 // the task that was waited for failed or was canceled
-	exitDatabase   = 7 // the database is missing, unreachable, busy, full, read-only or something else
+	exitDatabase   = 7 // the database is missing, unreachable, busy, full, read-only or something else; or a Host or Directory does not answer, or not as it must
 	exitSignal     = 128
 )
 
@@ -74,6 +75,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case is(holdfast.ErrNotFound, holdfast.ErrNoSchedule):
 		return exitNotFound
+	case record.CodeOf(err) != "":
+		return recordExit(record.CodeOf(err))
 	case is(holdfast.ErrState, holdfast.ErrAlreadyExists, holdfast.ErrQueueFull):
 		return exitState
 	case is(holdfast.ErrWaitTimeout, context.DeadlineExceeded):
@@ -88,6 +91,9 @@ func exitCode(err error) int {
 
 // remedy says what to do about an error whose own text does not.
 func remedy(err error) string {
+	if hint := recordRemedy(err); hint != "" {
+		return hint
+	}
 	for _, r := range []struct {
 		err  error
 		hint string

@@ -51,6 +51,9 @@ func (a *app) commands() []*cobra.Command {
 		a.guardCommand(),
 		a.workersCommand(),
 		a.queueCommand(),
+		a.hostCommand(),
+		a.directoryCommand(),
+		a.recordCommand(),
 		a.migrateCommand(),
 		a.versionCommand(),
 	}
@@ -61,6 +64,7 @@ const (
 	groupStart    = "start"
 	groupTasks    = "tasks"
 	groupWorkers  = "workers"
+	groupRecords  = "records"
 	groupDatabase = "database"
 )
 
@@ -105,7 +109,8 @@ A task that was submitted is not lost: when the process that runs it dies, anoth
 Programs in Go use the library; programs in Python and TypeScript share the same tables (CairnQ
 protocol 1); a shell script becomes a worker by "holdfast worker NAME --exec COMMAND".
 
-Every command but demo and version needs a database: --db, or the variable HOLDFAST_DB.` + exitHelp,
+Every command for tasks but demo needs a database: --db, or the variable HOLDFAST_DB. "holdfast host",
+"holdfast directory" and "holdfast record" keep patients' records, each in a folder: --data.` + exitHelp,
 		Example: `  holdfast demo
   export HOLDFAST_DB=tasks.db
   holdfast submit greet '{"name": "Ada"}'
@@ -120,6 +125,7 @@ Every command but demo and version needs a database: --db, or the variable HOLDF
 		&cobra.Group{ID: groupStart, Title: "Start here:"},
 		&cobra.Group{ID: groupTasks, Title: "Tasks:"},
 		&cobra.Group{ID: groupWorkers, Title: "Workers:"},
+		&cobra.Group{ID: groupRecords, Title: "Patients' records:"},
 		&cobra.Group{ID: groupDatabase, Title: "Database:"},
 	)
 	a.db.flags(root.PersistentFlags())
