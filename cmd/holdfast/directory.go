@@ -127,9 +127,8 @@ func directoryConfig(data string, s settings, address string) (service.Config, e
 	c.URL, c.Threshold = s.URL, s.Threshold
 	if address != "" {
 		c.Database = address
-		return c, nil
 	}
-	return c, ownerOnly(c.Database)
+	return c, nil
 }
 
 // withDirectory opens the Directory of a folder for one act of administration.

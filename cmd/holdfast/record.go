@@ -87,15 +87,15 @@ Hosts' operators who grant. Calling it again changes what is given and keeps the
 			if hostURL != "" && trust.pin != "" {
 				return usagef("give --directory or --host, not both")
 			}
-			config, err := client.InDir(f.data)
-			if err != nil {
-				return err
-			}
 			unlock, err := waitFolder(ctx, f.data)
 			if err != nil {
 				return err
 			}
 			defer unlock()
+			config, err := client.InDir(f.data)
+			if err != nil {
+				return err
+			}
 			var known application
 			path := filepath.Join(f.data, applicationFile)
 			if _, err := readSettings(path, &known); err != nil {
@@ -172,15 +172,15 @@ func (a *app) withRecords(ctx context.Context, f *recordFlags, act func(*client.
 	if _, keyErr := os.Stat(filepath.Join(f.data, "app.key")); !found || keyErr != nil {
 		return exitError{exitNotFound, fmt.Errorf("there is no application in %s; \"holdfast record init --data %s\" makes one", f.data, f.data)}
 	}
-	config, err := client.InDir(f.data)
-	if err != nil {
-		return err
-	}
 	unlock, err := waitFolder(ctx, f.data)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	config, err := client.InDir(f.data)
+	if err != nil {
+		return err
+	}
 	pin, http, err := new(trustFlags).load(f.data)
 	if err != nil {
 		return err

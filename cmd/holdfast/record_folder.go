@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -255,9 +256,25 @@ func (s settings) certificate(data string) (*tls.Certificate, error) {
 	return pair, nil
 }
 
+// ownFolder makes a folder, or refuses one that everybody on the machine may look into: what is in it
+// are patients' data and keys.
+func ownFolder(data string) error {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(data)
+	if err != nil {
+		return err
+	}
+	if runtime.GOOS != "windows" && info.Mode().Perm()&0o007 != 0 { // Windows has no such bits
+		return usagef("the folder %s is open to everybody on this machine (mode %04o); close it first: chmod 700 %s", data, info.Mode().Perm(), data)
+	}
+	return nil
+}
+
 // lockFolder keeps every other process from the folder as long as this one uses it.
 func lockFolder(data, busy string) (unlock func(), err error) {
-	if err := os.MkdirAll(data, 0o700); err != nil {
+	if err := ownFolder(data); err != nil {
 		return nil, err
 	}
 	l := newLock(data)
@@ -273,6 +290,9 @@ func lockFolder(data, busy string) (unlock func(), err error) {
 
 // waitFolder waits its turn to use the folder.
 func waitFolder(ctx context.Context, data string) (unlock func(), err error) {
+	if err := ownFolder(data); err != nil {
+		return nil, err
+	}
 	l := newLock(data)
 	if _, err := l.TryLockContext(ctx, 20*time.Millisecond); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", data, err)
@@ -354,16 +374,6 @@ func (f *trustFlags) keepPin(data string, pin *directory.Pin) error {
 		return nil
 	}
 	return writeSettings(filepath.Join(data, pinFile), pin)
-}
-
-// ownerOnly makes a database's file, where there is none, so that only its owner can read it: SQLite
-// gives what it puts beside it the same permissions.
-func ownerOnly(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // runServer serves until ctx ends, or until a second signal.

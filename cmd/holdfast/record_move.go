@@ -190,13 +190,17 @@ func (a *app) follow(ctx context.Context, c *holdfast.Client, id string) error {
 		}
 		last = t
 	}
+	return moveEnd(last)
+}
+
+// moveEnd makes an error of a move's end that is no success. What the handler's error said is all
+// that the task keeps of it.
+func moveEnd(t *holdfast.Task) error {
 	switch {
-	case last == nil:
-		return nil
-	case last.Status == holdfast.Failed:
-		return &holdfast.TaskFailedError{TaskID: last.ID, Failure: last.Failure()}
-	case last.Status == holdfast.Canceled:
-		return fmt.Errorf("%s: %w", last.ID, holdfast.ErrTaskCanceled)
+	case t != nil && t.Status == holdfast.Failed:
+		return exitError{exitTaskFailed, errors.New(t.Failure().Message)}
+	case t != nil && t.Status == holdfast.Canceled:
+		return exitError{exitTaskFailed, errors.New("the move was canceled; the same command again goes on, --cancel takes it back")}
 	}
 	return nil
 }
@@ -215,7 +219,14 @@ func (a *app) cancelMove(ctx context.Context, c *holdfast.Client, in host.MoveIn
 	case !errors.Is(err, holdfast.ErrNotFound) && !errors.Is(err, holdfast.ErrState):
 		return err
 	}
-	if _, err := cancelMoveTask().Call(ctx, c, in, holdfast.Key("record.move.cancel:"+in.Record, holdfast.ReuseLive)); err != nil {
+	t, err = cancelMoveTask().Submit(ctx, c, in, holdfast.Key("record.move.cancel:"+in.Record, holdfast.ReuseLive))
+	if err != nil {
+		return err
+	}
+	if t, err = c.Wait(ctx, t.ID); err != nil {
+		return err
+	}
+	if err := moveEnd(t); err != nil {
 		return err
 	}
 	if a.json {

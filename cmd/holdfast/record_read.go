@@ -40,8 +40,8 @@ func (a *app) recordRead(f *recordFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "read RECORD TYPE/ID",
 		Short: "Print a resource",
-		Long: `Read prints the current version of a resource, byte for byte as it was written, or the one that --version
-names. The resource's meta.versionId is what an update or a deletion is based on.`,
+		Long: `Read prints the current version of a resource, or the one that --version names, as the Host sent it: every
+value is byte for byte as it was written, with id and meta in front. The resource's meta.versionId is what an update or a deletion is based on.`,
 		Example: `  holdfast record read --data app "$record" Patient/"$record"
   holdfast record read --data app "$record" Observation/0199c0de-0000-7000-8000-000000000003 --version 1 | jq .valueQuantity`,
 		Args: cobra.ExactArgs(2),

@@ -88,8 +88,8 @@ func (a *app) recordCreate(f *recordFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create RECORD FILE|-",
 		Short: "Create a resource",
-		Long: `Create sends a FHIR resource and prints its type, id and version. The resource's bytes are kept as they
-are. It may bring an id of its own, a UUIDv7; otherwise the Host makes one. With --lab it must be an
+		Long: `Create sends a FHIR resource and prints its type, id and version. Every value of the resource is kept byte
+for byte. It may bring an id of its own, a UUIDv7; otherwise the Host makes one. With --lab it must be an
 Observation of the category laboratory.`,
 		Example: `  holdfast record create --data app "$record" observation.json --lab
   jq '.subject.reference = "Patient/'"$record"'"' template.json | holdfast record create --data app "$record" -`,
