@@ -68,6 +68,9 @@ func (a *app) serveDirectory(ctx context.Context, f *directoryFlags) error {
 		return err
 	}
 	last := s
+	if err := s.keepFlags(f.set, "lifetime", "grace"); err != nil {
+		return err
+	}
 	address, err := a.databaseURL(directoryKind, &s, known)
 	if err != nil {
 		return err
@@ -75,10 +78,10 @@ func (a *app) serveDirectory(ctx context.Context, f *directoryFlags) error {
 	if err := f.resolve(directoryKind, &s); err != nil {
 		return err
 	}
-	if !known || f.given("keys") {
+	if !known || f.set.Changed("keys") {
 		s.Keys = f.keys
 	}
-	if !known || f.given("threshold") {
+	if !known || f.set.Changed("threshold") {
 		s.Threshold = f.threshold
 	}
 	switch {
@@ -109,7 +112,7 @@ func (a *app) serveDirectory(ctx context.Context, f *directoryFlags) error {
 	config.Lifetime, config.Log = time.Duration(f.lifetime), log
 	d, err := service.Open(ctx, config)
 	if err != nil {
-		return err
+		return opened(directoryKind, address, err)
 	}
 	defer d.Close()
 	if err := writeSettings(filepath.Join(f.data, directoryKind.file), s); err != nil {
@@ -147,7 +150,7 @@ func (a *app) withDirectory(ctx context.Context, data string, act func(*service.
 	}
 	d, err := service.Open(ctx, config)
 	if err != nil {
-		return err
+		return opened(directoryKind, address, err)
 	}
 	defer d.Close()
 	return act(d)

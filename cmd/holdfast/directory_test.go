@@ -12,6 +12,7 @@ import (
 
 // A Directory with several keys comes back as it was; what its clients have pinned cannot change.
 func TestADirectorysFolder(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	folder := filepath.Join(root, "directory")
 	d := serveProcess(t, directoryKind, folder, "--listen", "127.0.0.1:0", "--keys", "3", "--threshold", "2", "--lifetime", "1h")

@@ -65,7 +65,7 @@ On SIGTERM or SIGINT it takes no more requests, lets running ones finish within 
 	fl.Var(&f.maxBody, "max-body", "how large a request may be, such as 1MiB")
 	fl.IntVar(&f.maxAtOnce, "max-requests", f.maxAtOnce, "how many requests are worked on at once")
 	fl.Var(&f.timeout, "timeout", "the deadline of one request")
-	fl.StringVar(&f.validator, "validator", "", "the URL of an external validator that is asked before each write is committed")
+	fl.StringVar(&f.validator, "validator", "", "the URL of an external validator that is asked before each write is committed; '' for none any more")
 	a.jsonFlag(cmd)
 	cmd.AddCommand(a.hostAdmin(&f.data)...)
 	return cmd
@@ -79,13 +79,16 @@ func (a *app) serveHost(ctx context.Context, f *hostFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.maxAtOnce < 1 {
-		return usagef("--max-requests is %d; use 1 or more", f.maxAtOnce)
-	}
 	var s settings
 	known, err := readSettings(filepath.Join(f.data, hostKind.file), &s)
 	if err != nil {
 		return err
+	}
+	if err := s.keepFlags(f.set, "rate", "max-body", "max-requests", "timeout", "validator", "grace"); err != nil {
+		return err
+	}
+	if f.maxAtOnce < 1 {
+		return usagef("--max-requests is %d; use 1 or more", f.maxAtOnce)
 	}
 	lastURL := s.URL
 	address, err := a.databaseURL(hostKind, &s, known)
@@ -125,7 +128,7 @@ func (a *app) serveHost(ctx context.Context, f *hostFlags) error {
 	}
 	h, err := host.Open(ctx, config)
 	if err != nil {
-		return err
+		return opened(hostKind, address, err)
 	}
 	defer h.Close()
 	if known && lastURL != s.URL {
@@ -222,7 +225,7 @@ func (a *app) withHost(ctx context.Context, data string, act func(*host.Host) er
 	}
 	h, err := host.Open(ctx, config)
 	if err != nil {
-		return err
+		return opened(hostKind, address, err)
 	}
 	defer h.Close()
 	return act(h)

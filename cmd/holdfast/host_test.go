@@ -1,10 +1,15 @@
 package main
 
 import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/eda94727/holdfast/record"
@@ -13,6 +18,7 @@ import (
 
 // A folder's Host comes back as it was, with --data alone; nobody else gets in.
 func TestAHostsFolder(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	folder := filepath.Join(root, "host")
 	h := serveProcess(t, hostKind, folder, "--listen", "127.0.0.1:0")
@@ -96,6 +102,63 @@ func TestAnOpenFolderIsRefused(t *testing.T) {
 	}
 }
 
+// What was given at one start holds at the next: a Host must not forget its validator.
+func TestAHostKeepsItsFlags(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	validator := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		io.WriteString(w, `{"detail": "not our kind of weight"}`)
+	}))
+	defer validator.Close()
+	folder, app := filepath.Join(t.TempDir(), "host"), filepath.Join(t.TempDir(), "app")
+	h := serveProcess(t, hostKind, folder, "--listen", "127.0.0.1:0", "--validator", validator.URL, "--max-body", "4KiB", "--timeout", "7s", "--rate", "100")
+	rec := strings.TrimSpace(ok(t, "host", "create", "--data", folder))
+	client := strings.TrimSpace(ok(t, "record", "init", "--data", app, "--host", h.URL, "--host-id", h.ID, "--ca", h.Cert))
+	ok(t, "host", "grant", "--data", folder, rec, client, "--scope", "patient/*.cruds")
+	create := func(more string) result {
+		t.Helper()
+		return call(t, `{"resourceType": "Observation", "status": "final", "code": {"text": "`+more+`"}, "subject": {"reference": "Patient/`+rec+`"}}`,
+			"record", "create", "--data", app, rec, "-")
+	}
+	for range 2 {
+		if r := create("x"); r.code != exitFailed || !strings.Contains(r.err, "not our kind of weight") {
+			t.Errorf("the validator is not asked: %+v", r)
+		}
+		if r := create(strings.Repeat("x", 5000)); r.code == 0 || strings.Contains(r.err, "weight") {
+			t.Errorf("a body beyond the limit: %+v", r)
+		}
+		h.stop(t)
+		h = serveProcess(t, hostKind, folder)
+	}
+	h.stop(t)
+	h = serveProcess(t, hostKind, folder, "--validator", "")
+	if r := create("x"); r.code != 0 || asked.Load() != 2 {
+		t.Errorf("without a validator: %+v, it was asked %d times", r, asked.Load())
+	}
+	for _, part := range []string{`"max-body": "4KiB"`, `"timeout": "7s"`, `"rate": "100"`} {
+		if kept := readFile(t, filepath.Join(folder, "host.json")); !strings.Contains(kept, part) || strings.Contains(kept, "validator") {
+			t.Errorf("%s is missing, or the validator is there: %s", part, kept)
+		}
+	}
+}
+
+// A database that cannot be reached, and its password.
+func TestAServicesDatabaseIsUnreachable(t *testing.T) {
+	for _, kind := range []serviceKind{hostKind, directoryKind} {
+		for _, dsn := range []string{"postgres://u:s3cr3t@127.0.0.1:1/d?connect_timeout=1", "postgres://u:s3cr3t@[bad/d", "postgresql://127.0.0.1:1/d?password=s3cr3t"} {
+			name := strings.TrimPrefix(kind.command, "holdfast ")
+			t.Setenv(kind.env, dsn)
+			r := call(t, "", name, "--data", filepath.Join(t.TempDir(), "x"), "--listen", "127.0.0.1:0")
+			if r.code != exitDatabase || !strings.Contains(r.err, kind.env) || strings.Contains(r.out+r.err, "s3cr3t") {
+				t.Errorf("%s: %+v", name, r)
+			}
+			t.Setenv(kind.env, "")
+		}
+	}
+}
+
 // What a Host or Directory needs to know before it starts.
 func TestServicesSayWhatTheyNeed(t *testing.T) {
 	for _, c := range []struct {
@@ -132,8 +195,22 @@ func TestServicesSayWhatTheyNeed(t *testing.T) {
 	}
 }
 
+func TestAPortThatIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, kind := range []string{"host", "directory"} {
+		if r := call(t, "", kind, "--data", filepath.Join(t.TempDir(), "x"), "--listen", l.Addr().String()); r.code != exitFailed || !strings.Contains(r.err, "another port by --listen") {
+			t.Errorf("%s: %+v", kind, r)
+		}
+	}
+}
+
 // Administration refuses what is no id, no scope, no time, and what is not there.
 func TestHostAdministrationRefusesBadInput(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "host")
 	serveProcess(t, hostKind, folder, "--listen", "127.0.0.1:0")
 	rec := strings.TrimSpace(ok(t, "host", "create", "--data", folder))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/eda94727/holdfast/record"
 )
@@ -31,6 +32,13 @@ func recordRemedy(err error) string {
 	var w writeError
 	if errors.As(err, &w) && record.CodeOf(err).Class() == record.Pending {
 		return fmt.Sprintf("it may be done or not; the same command with --operation %s does it once, and tells", w.operation)
+	}
+	var d databaseError
+	if errors.As(err, &d) {
+		return "check the address in --db or " + d.kind.env + ", that the database is there, and that it is this " + d.kind.noun + "'s"
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return "another program listens there; choose another port by --listen"
 	}
 	switch code := record.CodeOf(err); code {
 	case record.VersionConflict:

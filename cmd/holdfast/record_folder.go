@@ -22,6 +22,7 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/directory"
@@ -49,6 +50,29 @@ type settings struct {
 	// Keys and Threshold are a Directory's.
 	Keys      int `json:"keys,omitempty"`
 	Threshold int `json:"threshold,omitempty"`
+	// Flags are all others that were given and hold until others are given, by name.
+	Flags map[string]string `json:"flags,omitempty"`
+}
+
+// keepFlags gives the flags of these names, where they are not on the command line, the values of the
+// last start, and keeps those that are. An empty value is back to the default.
+func (s *settings) keepFlags(fl *pflag.FlagSet, names ...string) error {
+	kept := map[string]string{}
+	for _, name := range names {
+		f := fl.Lookup(name)
+		last, known := s.Flags[name]
+		switch {
+		case f.Changed && f.Value.String() != "":
+			kept[name] = f.Value.String()
+		case !f.Changed && known:
+			if err := f.Value.Set(last); err != nil {
+				return fmt.Errorf("the folder's --%s: %w", name, err)
+			}
+			kept[name] = last
+		}
+	}
+	s.Flags = kept
+	return nil
 }
 
 // readSettings reads a JSON file of a folder; false if there is none.
@@ -92,12 +116,12 @@ type serviceFlags struct {
 	grace                            duration
 	logFormat                        string
 	quiet                            bool
-	given                            func(flag string) bool
+	set                              *pflag.FlagSet
 }
 
 func (f *serviceFlags) add(cmd *cobra.Command, kind serviceKind) {
 	fl := cmd.Flags()
-	f.given = fl.Changed
+	f.set = fl
 	f.grace = duration(20 * time.Second)
 	fl.StringVar(&f.listen, "listen", "", "where to listen, host:port; port 0 takes a free one and keeps it (default: 127.0.0.1:"+kind.port+")")
 	fl.StringVar(&f.url, "url", "", "its own URL as others see it, without a slash at the end (default: https:// and what it listens on)")
@@ -160,7 +184,7 @@ func (a *app) databaseURL(kind serviceKind, s *settings, known bool) (string, er
 // resolve completes the settings from flags, the last start and defaults.
 func (f *serviceFlags) resolve(kind serviceKind, s *settings) error {
 	s.Listen = cmp.Or(f.listen, s.Listen, "127.0.0.1:"+kind.port)
-	if f.given("no-tls") {
+	if f.set.Changed("no-tls") {
 		s.NoTLS = f.noTLS
 	}
 	if (f.cert == "") != (f.certKey == "") {
@@ -254,6 +278,22 @@ func (s settings) certificate(data string) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("the certificate %s is not for %s, the name in --url; give one that is by --tls-cert, or remove a self-signed one to have it made again: %w", file, name, err)
 	}
 	return pair, nil
+}
+
+// databaseError is a Postgres database of a Host or Directory that cannot be used.
+type databaseError struct {
+	kind serviceKind
+	error
+}
+
+func (d databaseError) Unwrap() error { return d.error }
+
+// opened tells a failure of the database from others.
+func opened(kind serviceKind, address string, err error) error {
+	if err != nil && address != "" && record.CodeOf(err) == "" {
+		return exitError{exitDatabase, databaseError{kind, err}}
+	}
+	return err
 }
 
 // ownFolder makes a folder, or refuses one that everybody on the machine may look into: what is in it

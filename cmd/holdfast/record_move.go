@@ -33,7 +33,8 @@ submits it and prints its progress until it has ended; interrupted, it leaves th
 the same command again watches on.
 
 The receiving Host's operator must expect the record first ("holdfast host expect"). --cancel takes a
-move back as long as it is not published; afterwards it only goes forward.`,
+move back as long as it is not published; afterwards it only goes forward. With --json, each line is
+the whole task.`,
 		Example: `  holdfast host expect --data b "$record"
   holdfast record move --data a "$record" --to https://b.example --to-id "$(holdfast host info --data b --json | jq -r .id)"
   holdfast record move --data a "$record" --cancel`,

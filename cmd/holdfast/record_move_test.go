@@ -9,6 +9,7 @@ import (
 // A move outlasts the receiving Host's absence and the leaving Host's death, and can be taken back
 // as long as it is not published.
 func TestAMoveGoesOnAndCanBeTakenBack(t *testing.T) {
+	t.Parallel()
 	w := newRecordWorld(t, nil)
 	rec, _ := w.newRecord()
 	w.ok(w.record("create", rec, w.observation(rec, "", ""))...)
@@ -61,6 +62,7 @@ func TestAMoveGoesOnAndCanBeTakenBack(t *testing.T) {
 
 // A Host that does not run keeps a move waiting, and the command says so.
 func TestAMoveWaitsForItsHost(t *testing.T) {
+	t.Parallel()
 	w := newRecordWorld(t, nil)
 	rec, _ := w.newRecord()
 	w.host(w.b, "expect", rec)

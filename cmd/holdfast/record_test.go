@@ -9,6 +9,7 @@ import (
 
 	"github.com/eda94727/holdfast/internal/pgtest"
 	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/serve"
 )
 
 // lines splits the output of --json.
@@ -22,10 +23,12 @@ func jsonLines(t testing.TB, out string) (list []map[string]any) {
 
 // The whole story: a Directory, two Hosts, an application; write, read, move, read at the new Host.
 func TestARecordIsWrittenReadAndMoved(t *testing.T) {
+	t.Parallel()
 	recordStory(t, newRecordWorld(t, nil))
 }
 
 func TestARecordIsWrittenReadAndMovedOnPostgres(t *testing.T) {
+	t.Parallel()
 	dsn := map[string]string{"directory": pgtest.DSN(t), "a": pgtest.DSN(t), "b": pgtest.DSN(t)}
 	recordStory(t, newRecordWorld(t, func(name string) []string { return []string{"--db", dsn[name]} }))
 }
@@ -181,6 +184,7 @@ func recordStory(t *testing.T, w *recordWorld) {
 
 // One application's folder, many commands at once: they take turns, and what was verified stays.
 func TestCommandsOfOneApplicationTakeTurns(t *testing.T) {
+	t.Parallel()
 	w := newRecordWorld(t, nil)
 	records := make([]string, 6)
 	for i := range records {
@@ -205,6 +209,7 @@ func TestCommandsOfOneApplicationTakeTurns(t *testing.T) {
 
 // A write whose outcome is open says how to send it again.
 func TestAnOpenWriteNamesItsOperation(t *testing.T) {
+	t.Parallel()
 	w := newRecordWorld(t, nil)
 	rec, _ := w.newRecord()
 	w.ok(w.record("read", rec, "Patient/"+rec)...)
@@ -225,6 +230,7 @@ func TestAnOpenWriteNamesItsOperation(t *testing.T) {
 
 // Without a Directory: one Host that has all records, and a representative.
 func TestARecordWithoutADirectory(t *testing.T) {
+	t.Parallel()
 	folder, app := filepath.Join(t.TempDir(), "host"), filepath.Join(t.TempDir(), "app")
 	h := serveProcess(t, hostKind, folder, "--listen", "127.0.0.1:0")
 	id := record.NewID()
@@ -255,5 +261,68 @@ func TestARecordWithoutADirectory(t *testing.T) {
 	// Its identity stays when the folder's application is set up again.
 	if again := strings.TrimSpace(ok(t, "record", "init", "--data", app)); again != client {
 		t.Errorf("init gives %s and %s", client, again)
+	}
+}
+
+// What an application's commands refuse before they ask anybody.
+func TestRecordCommandsRefuseBadInput(t *testing.T) {
+	root := t.TempDir()
+	app, none := filepath.Join(root, "app"), filepath.Join(root, "none")
+	ok(t, "record", "init", "--data", app, "--host", "https://127.0.0.1:1", "--host-id", record.NewKey().ID())
+	bad := filepath.Join(root, "bad.json")
+	if err := os.WriteFile(bad, []byte(`{"resourceType": "Observation", "resourceType": "Patient"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rec, host := record.NewID(), record.NewKey().ID()
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{exitUsage, "say what to do", []string{"--data", app}},
+		{exitUsage, "--data is missing", []string{"read", rec, "Patient/" + rec}},
+		{exitNotFound, "holdfast record init", []string{"read", "--data", none, rec, "Patient/" + rec}},
+		{exitUsage, "--directory FILE, or --host", []string{"init", "--data", filepath.Join(root, "new")}},
+		{exitUsage, "belong together", []string{"init", "--data", none, "--host", "https://h.example"}},
+		{exitUsage, "not both", []string{"init", "--data", none, "--host", "https://h.example", "--host-id", host, "--directory", "x"}},
+		{exitUsage, "thumbprint", []string{"init", "--data", none, "--host", "https://h.example", "--host-id", "x"}},
+		{exitUsage, "fhir_base", []string{"init", "--data", none, "--host", "h.example", "--host-id", host}},
+		{exitUsage, "--ca", []string{"init", "--data", app, "--ca", filepath.Join(root, "x.pem")}},
+		{exitUsage, "no certificate", []string{"init", "--data", app, "--ca", bad}},
+		{exitUsage, "something else", []string{"init", "--data", app, "--ca", filepath.Join(root, "tls", "tls.key")}},
+		{exitUsage, "UUIDv7", []string{"read", "--data", app, "x", "Patient/x"}},
+		{exitUsage, "Type/id", []string{"read", "--data", app, rec, "Patient"}},
+		{exitUsage, "Type/id", []string{"history", "--data", app, rec, "Patient/a/b"}},
+		{exitUsage, "--version is -1", []string{"read", "--data", app, rec, "Patient/x", "--version", "-1"}},
+		{exitUsage, "NAME=VALUE", []string{"search", "--data", app, rec, "Observation", "status"}},
+		{exitUsage, "takes no parameters", []string{"search", "--data", app, rec, "everything", "status=final"}},
+		{exitUsage, "--limit", []string{"search", "--data", app, rec, "Observation", "--limit", "-1"}},
+		{exitUsage, "--limit", []string{"history", "--data", app, rec, "Patient/x", "--limit", "-1"}},
+		{exitUsage, "no such file", []string{"create", "--data", app, rec, filepath.Join(root, "x.json")}},
+		{exitUsage, "stands twice", []string{"create", "--data", app, rec, bad}},
+		{exitUsage, "operation_id", []string{"delete", "--data", app, rec, "Observation/x", "--version", "1", "--operation", "x"}},
+		{exitUsage, "version", []string{"delete", "--data", app, rec, "Observation/x"}},
+		{exitUsage, "base_version", []string{"rename", "--data", app, rec, "Ada", "--version", "0"}},
+		{exitUsage, "name", []string{"rename", "--data", app, rec, "", "--version", "1"}},
+		{exitUsage, "UUIDv7", []string{"receipt", "--data", app, rec, "x"}},
+		{exitUsage, "say where to", []string{"move", "--data", app, rec}},
+		{exitUsage, "stands alone", []string{"move", "--data", app, rec, "--cancel", "--no-wait"}},
+		{exitUsage, "thumbprint", []string{"move", "--data", app, rec, "--to", "https://h.example", "--to-id", "x"}},
+		{exitDatabase, "check that it runs", []string{"read", "--data", app, rec, "Patient/" + rec}},
+	} {
+		if strings.HasSuffix(c.says, "something else") {
+			if err := os.MkdirAll(filepath.Join(root, "tls"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := serve.Certificate(filepath.Join(root, "tls"), []string{"localhost"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := call(t, "", append([]string{"record"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.says) || r.out != "" {
+			t.Errorf("holdfast record %v: exit code %d, not %d with %q: %s%s", c.args, r.code, c.code, c.says, r.err, r.out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(none, "application.json")); err == nil {
+		t.Error("a refused init has left an application")
 	}
 }
