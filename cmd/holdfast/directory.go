@@ -75,6 +75,7 @@ func (a *app) serveDirectory(ctx context.Context, f *directoryFlags) error {
 	if err != nil {
 		return err
 	}
+	defer f.closeListener()
 	if err := f.resolve(directoryKind, &s); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (a *app) serveDirectory(ctx context.Context, f *directoryFlags) error {
 	if err := writeSettings(filepath.Join(f.data, directoryKind.file), s); err != nil {
 		return err
 	}
-	return a.runServer(ctx, serve.Options{Addr: s.Listen, Handler: d.Handler(), Certificate: cert, Grace: time.Duration(f.grace), Log: log,
+	return a.runServer(ctx, serve.Options{Addr: s.Listen, Listener: f.listener, Handler: d.Handler(), Certificate: cert, Grace: time.Duration(f.grace), Log: log,
 		Started: func(at net.Addr) { a.sayServing(directoryKind, f.data, s, "", at) }})
 }
 

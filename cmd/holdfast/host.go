@@ -95,6 +95,7 @@ func (a *app) serveHost(ctx context.Context, f *hostFlags) error {
 	if err != nil {
 		return err
 	}
+	defer f.closeListener()
 	if err := f.resolve(hostKind, &s); err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (a *app) serveHost(ctx context.Context, f *hostFlags) error {
 		}
 		defer stop()
 	}
-	return a.runServer(ctx, serve.Options{Addr: s.Listen, Handler: h.Handler(), Certificate: cert, Grace: time.Duration(f.grace), Log: log,
+	return a.runServer(ctx, serve.Options{Addr: s.Listen, Listener: f.listener, Handler: h.Handler(), Certificate: cert, Grace: time.Duration(f.grace), Log: log,
 		Started: func(at net.Addr) { a.sayServing(hostKind, f.data, s, h.ID(), at) }})
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -7,10 +9,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/serve"
@@ -22,7 +25,7 @@ func TestAHostsFolder(t *testing.T) {
 	root := t.TempDir()
 	folder := filepath.Join(root, "host")
 	h := serveProcess(t, hostKind, folder, "--listen", "127.0.0.1:0")
-	if info, err := os.Stat(folder); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder is %v, %v", info, err)
 	}
 	if r := call(t, "", "host", "--data", folder); r.code != exitState || !strings.Contains(r.err, "runs on "+folder+" already") {
@@ -85,9 +88,6 @@ func TestAHostsFolder(t *testing.T) {
 
 // A folder that everybody can look into is refused before anything is in it.
 func TestAnOpenFolderIsRefused(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		return // there are no such permissions
-	}
 	folder := t.TempDir()
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -195,6 +195,22 @@ func TestServicesSayWhatTheyNeed(t *testing.T) {
 	}
 }
 
+// A port that is kept must be free at the next start too: none that systems lend to whoever connects somewhere.
+func TestAPortThatIsKept(t *testing.T) {
+	first, err := listenFree("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if port := first.Addr().(*net.TCPAddr).Port; port < keptPortsFrom || port >= keptPortsTo {
+		t.Errorf("it is %d", port)
+	}
+	if l, err := listenFree("192.0.2.1"); err == nil { // nobody's address (RFC 5737)
+		l.Close()
+		t.Error("it listens on an address that is not this machine's")
+	}
+}
+
 func TestAPortThatIsTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -242,5 +258,67 @@ func TestHostAdministrationRefusesBadInput(t *testing.T) {
 		if r := call(t, "", args...); r.code != c.code || !strings.Contains(r.err, c.says) || r.out != "" {
 			t.Errorf("holdfast %v: exit code %d, not %d with %q: %s%s", args, r.code, c.code, c.says, r.err, r.out)
 		}
+	}
+}
+
+// A write that is being worked on when the Host shall stop gets its answer; a second signal does not wait for it.
+func TestAHostStopsGracefully(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan bool, 4), make(chan bool)
+	validator := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		arrived <- true
+		select {
+		case <-release:
+		case <-r.Context().Done(): // the Host is gone
+		}
+	}))
+	defer validator.Close()
+	folder, app := filepath.Join(t.TempDir(), "host"), filepath.Join(t.TempDir(), "app")
+	h := serveProcess(t, hostKind, folder, "--listen", "127.0.0.1:0", "--validator", validator.URL)
+	rec := strings.TrimSpace(ok(t, "host", "create", "--data", folder))
+	client := strings.TrimSpace(ok(t, "record", "init", "--data", app, "--host", h.URL, "--host-id", h.ID, "--ca", h.Cert))
+	ok(t, "host", "grant", "--data", folder, rec, client, "--scope", "patient/*.cruds")
+	create := func() chan result {
+		done := make(chan result, 1)
+		go func() {
+			done <- call(t, `{"resourceType": "Observation", "status": "final", "code": {"text": "x"}, "subject": {"reference": "Patient/`+rec+`"}}`,
+				"record", "create", "--data", app, rec, "-")
+		}()
+		<-arrived
+		return done
+	}
+	// refuses tells that the Host has heard the signal: it takes no connection any more.
+	refuses := func() bool {
+		c, err := net.Dial("tcp", h.Listen)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}
+	write := create()
+	h.signal(t, syscall.SIGTERM)
+	eventually(t, "the Host takes no connection any more", refuses)
+	release <- true
+	if r := <-write; r.code != 0 || !strings.Contains(r.out, "version 1") {
+		t.Errorf("the write that ran: %+v", r)
+	}
+	if code := h.wait(t, 20*time.Second); code != 0 {
+		t.Errorf("exit code %d, %s", code, h.err)
+	}
+
+	h = serveProcess(t, hostKind, folder)
+	write = create()
+	h.signal(t, syscall.SIGTERM)
+	eventually(t, "the Host takes no connection any more", refuses)
+	h.signal(t, syscall.SIGTERM)
+	// The validator has three seconds left of its five: less than that is at once.
+	if code := h.wait(t, 3*time.Second); code == 0 || !strings.Contains(h.err.String(), "second signal") {
+		t.Errorf("exit code %d, %s", code, h.err)
+	}
+	if r := <-write; r.code != exitDatabase || !strings.Contains(r.err, "--operation ") {
+		t.Errorf("the write that was cut off: %+v", r)
 	}
 }

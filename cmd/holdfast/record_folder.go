@@ -11,12 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -117,6 +119,7 @@ type serviceFlags struct {
 	logFormat                        string
 	quiet                            bool
 	set                              *pflag.FlagSet
+	listener                         net.Listener // once resolve has taken a free port
 }
 
 func (f *serviceFlags) add(cmd *cobra.Command, kind serviceKind) {
@@ -208,8 +211,11 @@ func (f *serviceFlags) resolve(kind serviceKind, s *settings) error {
 		return usagef("--listen is %.100q; use host:port, such as 127.0.0.1:%s", s.Listen, kind.port)
 	}
 	if port == "0" {
-		if port, err = freePort(s.Listen); err != nil {
+		if f.listener, err = listenFree(host); err != nil {
 			return fmt.Errorf("--listen: %w", err)
+		}
+		if _, port, err = net.SplitHostPort(f.listener.Addr().String()); err != nil {
+			return err
 		}
 		s.Listen = net.JoinHostPort(host, port)
 	}
@@ -229,15 +235,29 @@ func (f *serviceFlags) resolve(kind serviceKind, s *settings) error {
 	return nil
 }
 
-// freePort finds a port that nobody listens on, to be kept.
-func freePort(listen string) (string, error) {
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		return "", err
+// keptPortsFrom and keptPortsTo are where a port that is to be kept comes from. Systems lend ports above it to whoever
+// connects somewhere, so that one from there might be taken at the next start.
+const keptPortsFrom, keptPortsTo = 20_000, 32_768
+
+// listenFree listens on a port that nobody else listens on, to be kept.
+func listenFree(host string) (net.Listener, error) {
+	var last error
+	for range 100 {
+		port := keptPortsFrom + rand.IntN(keptPortsTo-keptPortsFrom)
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		if err == nil {
+			return l, nil
+		}
+		last = err
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
+	return nil, last
+}
+
+// closeListener closes what resolve has opened, if the server has not done it.
+func (f *serviceFlags) closeListener() {
+	if f.listener != nil {
+		f.listener.Close() // a second time does nothing
+	}
 }
 
 // certificate loads or makes the TLS certificate, and checks that it is good for the URL.

@@ -25,11 +25,13 @@ import (
 	"github.com/eda94727/holdfast/record"
 )
 
-// Options for [Run]. Addr and Handler must be set.
+// Options for [Run]. Handler, and Addr or Listener, must be set.
 type Options struct {
 	// Addr is where to listen: host:port; port 0 takes a free one.
-	Addr    string
-	Handler http.Handler
+	Addr string
+	// Listener listens already, and is used instead of Addr. Run closes it.
+	Listener net.Listener
+	Handler  http.Handler
 	// Certificate makes it HTTPS; nil means plain HTTP, for use behind a proxy
 	// that ends TLS on the same machine.
 	Certificate *tls.Certificate
@@ -51,9 +53,11 @@ func Run(ctx context.Context, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Addr)
-	if err != nil {
-		return fmt.Errorf("serve: %w", err)
+	listener, err := o.Listener, error(nil)
+	if listener == nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", o.Addr); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
 	}
 	server := &http.Server{
 		Handler: o.Handler,

@@ -26,8 +26,12 @@ func TestRunAndStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	address, ended := make(chan net.Addr, 1), make(chan error, 1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	go func() {
-		ended <- Run(ctx, Options{Addr: "127.0.0.1:0", Certificate: cert, Started: func(a net.Addr) { address <- a },
+		ended <- Run(ctx, Options{Listener: listener, Certificate: cert, Started: func(a net.Addr) { address <- a },
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				close(entered)
 				<-leave
