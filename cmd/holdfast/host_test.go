@@ -133,7 +133,7 @@ func TestAHostKeepsItsFlags(t *testing.T) {
 		h = serveProcess(t, hostKind, folder)
 	}
 	h.stop(t)
-	h = serveProcess(t, hostKind, folder, "--validator", "")
+	serveProcess(t, hostKind, folder, "--validator", "")
 	if r := create("x"); r.code != 0 || asked.Load() != 2 {
 		t.Errorf("without a validator: %+v, it was asked %d times", r, asked.Load())
 	}
