@@ -61,13 +61,7 @@ type Config struct {
 }
 
 // Location is where a record lives, as the client knows it.
-type Location struct {
-	Record string
-	Host   record.HostRef
-	// Generation and Address are the Directory's; 0 and "" without one.
-	Generation int64
-	Address    string
-}
+type Location = record.Place
 
 // Client is safe for concurrent use.
 type Client struct {
@@ -184,7 +178,7 @@ func (k *Client) Location(recordID string) (Location, bool) {
 	if !ok || floor.Record != recordID {
 		return Location{}, false
 	}
-	return Location{recordID, floor.Host, floor.Generation, address}, true
+	return Location{Record: recordID, Host: floor.Host, Generation: floor.Generation, Address: address}, true
 }
 
 // HostFor returns the id of the record's Host, from the client's state alone;
@@ -231,6 +225,25 @@ func (k *Client) LocateAt(ctx context.Context, recordID, address string) (Locati
 	}
 	l, _ := k.Location(recordID)
 	return l, nil
+}
+
+// Document reads the Directory's current document about a record, at the given
+// address or, where that is "", at the one that the client knows. Nothing is
+// verified or kept: that is [Client.FollowMigration]'s.
+func (k *Client) Document(ctx context.Context, recordID, address string) (document, at string, err error) {
+	if err := record.CheckID("patient", recordID); err != nil {
+		return "", "", err
+	}
+	if k.trust == nil {
+		return "", "", &record.Error{Code: record.InvalidDiscovery, Field: "document", Detail: "this client has no Directory"}
+	}
+	if address == "" {
+		address = k.addressOf(recordID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.config.Timeout)
+	defer cancel()
+	document, err = k.dir.Document(ctx, address)
+	return document, address, err
 }
 
 // Verify checks a Directory's document for a record and changes nothing. least

@@ -94,6 +94,11 @@ func (k *Client) Subject() string { return k.config.Subject }
 // HostFor returns the server's base URL: every record is there.
 func (k *Client) HostFor(string) string { return k.config.Base }
 
+// Location returns the server as the place of every record.
+func (k *Client) Location(recordID string) (record.Place, bool) {
+	return record.Place{Record: recordID, Host: record.HostRef{ID: k.config.Base, FHIRBase: k.config.Base}}, true
+}
+
 // Write does one write, as the package's promise says. The error is an
 // *[record.Error] with the code that is nearest to the server's answer.
 func (k *Client) Write(ctx context.Context, intent record.Intent) (record.Result, error) {

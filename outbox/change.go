@@ -1,0 +1,160 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/eda94727/holdfast/internal/sqlitefile"
+	"github.com/eda94727/holdfast/record"
+)
+
+// Change says why, and by whom, an entry is changed by hand.
+type Change struct {
+	// Reason is kept in the audit; it must not be empty, nor longer than 1000 bytes.
+	Reason string
+	// By names the person or program; it may be empty.
+	By string
+	// Unsure says that the change is wanted even though the Host may have done the
+	// write already (see [Entry.Unsure]): another one in its place is then a second
+	// write.
+	Unsure bool
+}
+
+// maxReason bounds the reason and the name of a change.
+const maxReason = 1000
+
+func (ch Change) check() error {
+	switch {
+	case ch.Reason == "":
+		return failf(record.InvalidMessage, "reason", "a change by hand needs a reason")
+	case len(ch.Reason) > maxReason:
+		return failf(record.InvalidMessage, "reason", "longer than %d bytes", maxReason)
+	case len(ch.By) > maxReason:
+		return failf(record.InvalidMessage, "by", "longer than %d bytes", maxReason)
+	}
+	return nil
+}
+
+// change runs fn on an entry and writes the audit, all in one transaction.
+func (b *Outbox) change(ctx context.Context, action, operationID string, ch Change, fn func(c *sqlitefile.Conn, e Entry) (replacedBy string, err error)) error {
+	if err := ch.check(); err != nil {
+		return err
+	}
+	var patient string
+	err := b.file.Write(ctx, action, func(c *sqlitefile.Conn) error {
+		e, found := Entry{}, false
+		err := rows(c, selectEntry, func(s *sqlite3.Stmt) error { e, found = scanEntry(s), true; return nil }, operationID)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return unknownEntry(operationID)
+		}
+		patient = e.Patient
+		replacedBy, err := fn(c, e)
+		if err != nil {
+			return err
+		}
+		_, err = exec(c, insertAudit, b.millis(), operationID, action, ch.Reason, ch.By, e.State, orNull(string(e.Code)), orNull(replacedBy))
+		return err
+	})
+	if err == nil {
+		b.forgetDelay(b.laneOf(patient))
+		b.wake()
+	}
+	return err
+}
+
+// Retry makes a conflicted or rejected entry pending again, as it is.
+// Error: [QueueStateConflict] for an entry in another state.
+func (b *Outbox) Retry(ctx context.Context, operationID string, ch Change) error {
+	return b.change(ctx, "retry", operationID, ch, func(c *sqlitefile.Conn, e Entry) (string, error) {
+		if e.State != Conflicted && e.State != Rejected {
+			return "", failf(QueueStateConflict, "state", "the entry is %s; only a conflicted or rejected one can be tried again", e.State)
+		}
+		_, err := exec(c, changeEntry, e.Sequence, Pending, nil, nil, nil, b.millis())
+		return "", err
+	})
+}
+
+// givesWay reports whether an entry may be given up or replaced.
+func givesWay(e Entry, ch Change) error {
+	switch {
+	case e.State == Submitted:
+		return failf(QueueWorkerBusy, "state", "the entry is being sent; try again after that")
+	case !e.State.open():
+		return failf(QueueStateConflict, "state", "the entry is %s already", e.State)
+	case e.Unsure && !ch.Unsure:
+		return failf(QueueOutcomeUnknown, "operation_id", "the Host may have done the write already; flush to learn it, or say that it is wanted all the same")
+	}
+	return nil
+}
+
+// Discard gives an entry up: it is never sent, and its lane goes on without it.
+// Errors: [QueueOutcomeUnknown]; [QueueWorkerBusy] while it is being sent;
+// [QueueStateConflict] if it is done.
+func (b *Outbox) Discard(ctx context.Context, operationID string, ch Change) error {
+	return b.change(ctx, "discard", operationID, ch, func(c *sqlitefile.Conn, e Entry) (string, error) {
+		if err := givesWay(e, ch); err != nil {
+			return "", err
+		}
+		_, err := exec(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), nil, b.millis())
+		return "", err
+	})
+}
+
+// Replace puts another write of the same patient in an entry's place in its lane,
+// and returns its operation id, which must be a new one or "". The old entry is
+// discarded. Errors: as for [Outbox.Discard] and [Outbox.Enqueue].
+func (b *Outbox) Replace(ctx context.Context, operationID string, intent record.Intent, ch Change) (newID string, err error) {
+	return b.replace(ctx, "replace", operationID, ch, func(Entry) (record.Intent, error) { return intent, nil })
+}
+
+// Rebase puts the same write, based on another version, in an entry's place: for an
+// update or deletion that is conflicted, after somebody has looked at what it
+// conflicts with. It has a new operation id, which is returned. Errors: as for
+// [Outbox.Replace].
+func (b *Outbox) Rebase(ctx context.Context, operationID string, baseVersion int64, ch Change) (newID string, err error) {
+	return b.replace(ctx, "rebase", operationID, ch, func(e Entry) (record.Intent, error) {
+		intent, err := e.Intent(b.o.Limits)
+		intent.OperationID, intent.BaseVersion = "", baseVersion
+		return intent, err
+	})
+}
+
+func (b *Outbox) replace(ctx context.Context, action, operationID string, ch Change, with func(Entry) (record.Intent, error)) (newID string, err error) {
+	fresh := record.NewID() // outside, since the transaction may run twice
+	err = b.change(ctx, action, operationID, ch, func(c *sqlitefile.Conn, e Entry) (string, error) {
+		if err := givesWay(e, ch); err != nil {
+			return "", err
+		}
+		intent, err := with(e)
+		if err != nil {
+			return "", err
+		}
+		if intent.OperationID == "" {
+			intent.OperationID = fresh
+		}
+		if intent.Patient != e.Patient {
+			return "", failf(record.InvalidMessage, "patient", "the entry is about another patient; a replacement stays in its lane")
+		}
+		row, err := b.row(intent)
+		if err != nil {
+			return "", err
+		}
+		row.Position, newID = e.Position, row.OperationID
+		if _, err := exec(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), newID, b.millis()); err != nil {
+			return "", err
+		}
+		added, err := b.insert(c, row)
+		if err == nil && !added {
+			err = failf(QueueOperationIDConflict, "operation_id", "a replacement needs a new operation id")
+		}
+		return newID, err
+	})
+	if err != nil {
+		return "", err
+	}
+	return newID, nil
+}

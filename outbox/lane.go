@@ -1,0 +1,352 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/eda94727/holdfast/internal/sqlitefile"
+	"github.com/eda94727/holdfast/record"
+)
+
+// laneRun sends one lane, strictly one entry after the other.
+type laneRun struct {
+	f    *flush
+	lane string
+
+	followed        bool // the Directory was asked once in this flush
+	sent, committed int
+	stop            *Stop
+	err             error
+}
+
+// run sends until the lane is empty or stops.
+func (l *laneRun) run() {
+	for l.f.stop.Err() == nil {
+		list, err := l.f.b.batch(l.f.stop, l.lane)
+		if err != nil {
+			l.err = err
+			return
+		}
+		if len(list) == 0 || !l.batch(list) {
+			return
+		}
+	}
+}
+
+// batch sends a batch. It tells whether the lane goes on, with a new batch.
+func (l *laneRun) batch(list []queued) bool {
+	submitted := false // the entry is on disk as submitted already
+	for i := range list {
+		q := &list[i]
+		if q.State != Pending {
+			l.stop = q.stopped()
+			return false
+		}
+		if l.f.stop.Err() != nil && !submitted {
+			return false
+		}
+		intent, ok := l.ready(q, submitted)
+		if !ok {
+			return l.stop == nil && l.err == nil
+		}
+		if !submitted {
+			ok, err := l.f.b.submit(l.f.stop, q.Entry)
+			if err != nil || !ok { // not pending any more: somebody changed it
+				l.err = err
+				return err == nil
+			}
+		}
+		var next *queued
+		if i+1 < len(list) && list[i+1].State == Pending {
+			next = &list[i+1]
+		}
+		o := l.f.b.send(l.f.work, q, intent)
+		l.sent++
+		l.f.b.step("answered")
+		if l.f.stop.Err() != nil {
+			next = nil
+		}
+		var err error
+		submitted, err = l.f.b.settle(q, o, next)
+		switch {
+		case err != nil:
+			l.err = err
+			return false
+		case o.state == Committed:
+			l.committed++
+			if next != nil && !submitted {
+				return true // somebody changed the next one
+			}
+		case o.code == record.RecordMoved && l.follow(q):
+			return true
+		default:
+			q.State, q.Code, q.Detail = o.state, o.code, o.detail
+			l.stop = q.stopped()
+			l.stop.RetryAfter = o.retryAfter
+			return false
+		}
+	}
+	return true
+}
+
+func (q *queued) stopped() *Stop {
+	return &Stop{Patient: q.Patient, OperationID: q.OperationID, State: q.State, Code: q.Code, Detail: q.Detail}
+}
+
+// ready checks all that must hold before an entry is sent: it is what was
+// enqueued, and its route is the client's Host. Where it is not ready, the reason
+// is written down and the lane stops, or the lane is to be read again.
+func (l *laneRun) ready(q *queued, submitted bool) (record.Intent, bool) {
+	b := l.f.b
+	note := func(o outcome) {
+		var err error
+		if submitted {
+			_, err = b.settle(q, o, nil)
+		} else {
+			err = b.note(q.Entry, o)
+		}
+		if err != nil {
+			l.err = err
+			return
+		}
+		q.State, q.Code, q.Detail = o.state, o.code, o.detail
+		l.stop = q.stopped()
+		l.stop.RetryAfter = o.retryAfter
+	}
+	intent, err := q.Intent(b.o.Limits)
+	if err != nil {
+		o := failed(err)
+		o.state, o.unsure = Quarantined, q.Unsure
+		note(o)
+		return intent, false
+	}
+	again := func() { // the route has changed, and the batch has the old one
+		if submitted {
+			_, l.err = b.settle(q, outcome{state: Pending, unsure: q.Unsure}, nil)
+		}
+	}
+	if q.route.host == "" {
+		if err := b.settleRoute(l.f.work, q.route); err != nil {
+			o := failed(err)
+			o.state, o.unsure = Pending, q.Unsure
+			note(o)
+		} else {
+			again()
+		}
+		return intent, false
+	}
+	if err := b.checkRoute(q.route); err != nil {
+		if l.follow(q) {
+			again()
+		} else {
+			o := failed(err)
+			o.unsure = q.Unsure
+			note(o)
+		}
+		return intent, false
+	}
+	return intent, true
+}
+
+// follow asks the Directory, once in a flush, where the record of an entry went.
+// It tells whether the entry has a place to go to now.
+func (l *laneRun) follow(q *queued) bool {
+	if l.followed || l.f.b.o.ManualMoves {
+		return false
+	}
+	if _, ok := l.f.b.client.(Mover); !ok {
+		return false
+	}
+	l.followed = true
+	if err := l.f.b.followDirectory(l.f.work, q.route); err != nil {
+		l.f.b.o.Log.WarnContext(l.f.work, "queue cannot follow a record", "patient", q.Patient, "code", string(record.CodeOf(err)))
+		return false
+	}
+	return true
+}
+
+// outcome is what an attempt came to.
+type outcome struct {
+	state      State
+	result     *record.Result
+	code       record.Code
+	detail     string
+	retryAfter time.Duration
+	unsure     bool
+}
+
+// send does one attempt. It returns within the deadline whatever the client does.
+func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) outcome {
+	ctx, cancel := context.WithTimeout(ctx, b.o.RequestTimeout)
+	type answer struct {
+		result record.Result
+		err    error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		defer cancel()
+		result, err := b.client.Write(ctx, intent)
+		answered <- answer{result, err}
+	}()
+	var a answer
+	select {
+	case a = <-answered:
+	case <-ctx.Done():
+		select {
+		case a = <-answered:
+		case <-time.After(time.Second):
+			// A client that does not heed its context is left to itself: whatever comes
+			// of it, the same operation again will tell.
+			a.err = failf(record.TransportUnavailable, "", "no answer within %s", b.o.RequestTimeout)
+		}
+	}
+	if a.err == nil {
+		a.err = b.checkReceipt(a.result, intent)
+	}
+	if a.err != nil {
+		o := failed(a.err)
+		o.unsure = unsureAfter(o.code, q.Unsure)
+		return o
+	}
+	return outcome{state: Committed, result: &a.result}
+}
+
+// checkReceipt believes a success only with a receipt of this very operation
+// (F10). The client has checked it before, against the Host; here it is checked
+// against what stands in the queue.
+func (b *Outbox) checkReceipt(result record.Result, intent record.Intent) error {
+	if result.Receipt == "" && b.o.NoReceipts {
+		return nil
+	}
+	r, err := intent.Request(b.o.Limits)
+	if err != nil {
+		return err
+	}
+	if result.Receipt == "" {
+		return failf(record.InvalidReceipt, "Operation-Receipt", "there is no receipt")
+	}
+	receipt, err := record.ReadReceipt(result.Receipt)
+	if err != nil {
+		return err
+	}
+	return receipt.Covers(intent.Patient, b.client.Subject(), intent.OperationID, record.Fingerprint(r.Method, r.Path, r.IfMatch, r.Body))
+}
+
+// failed is the outcome of an error, by the table of codes (F7, F8).
+func failed(err error) outcome {
+	o := outcome{state: Pending, code: record.CodeOf(err)}
+	var e *record.Error
+	if errors.As(err, &e) {
+		o.detail, o.retryAfter = detailOf(e), e.RetryAfter
+	}
+	switch {
+	case o.code == "":
+		o.code = record.TransportUnavailable
+	case o.code == record.PublisherNotAuthorized:
+		// A Directory's word to Hosts; about a write it means nothing.
+	case o.code.Class() == record.Conflicted:
+		o.state = Conflicted
+	case o.code.Class() == record.Rejected:
+		o.state = Rejected
+	}
+	return o
+}
+
+// detailOf is what is kept of an error for a person: never its cause, which may
+// come from anywhere.
+func detailOf(e *record.Error) string {
+	text := e.Detail
+	if e.Rule != "" {
+		text = "[" + e.Rule + "] " + text
+	}
+	if e.Field != "" {
+		text = e.Field + ": " + text
+	}
+	if len(text) > 500 {
+		text = text[:500] + "…"
+	}
+	return text
+}
+
+// unsureAfter tells whether the Host may have done the write after all, once an
+// attempt came to a code. A Host looks for the operation's receipt before it judges
+// the write, so its judgement says that it was not done before either; what it says
+// earlier (about the token, say) is about this attempt alone.
+func unsureAfter(code record.Code, before bool) bool {
+	switch code {
+	case record.VersionConflict, record.OperationIDConflict, record.InvalidResource, record.InvalidResourceID, record.InvalidResourceCode,
+		record.InvalidResourceStatus, record.InvalidLabCategory, record.WrongResourcePatient, record.UnsupportedResourceContent,
+		record.ExternalValidationRejected, record.ResourceDeleted:
+		return false
+	}
+	if code.Class() != record.Pending || code == record.UseDPoPNonce || code == record.RecordMoved || code == record.RecordFrozen || code == record.RateLimited {
+		return before
+	}
+	return true
+}
+
+// submit puts submitted on disk before anything is sent (F3). It tells whether the
+// entry was pending still.
+func (b *Outbox) submit(ctx context.Context, e Entry) (ok bool, err error) {
+	err = b.file.WriteOne(ctx, "submit", func(c *sqlitefile.Conn) error {
+		n, err := exec(c, submitEntry, e.Sequence, b.millis())
+		ok = n == 1
+		return err
+	})
+	if err != nil {
+		b.stale.Store(true) // whether the commit came through is not certain
+	} else if ok {
+		b.step("submitted")
+	}
+	return ok, err
+}
+
+// settle writes down what an attempt came to and, after a success, that the next
+// one is being sent, in one transaction. It tells whether that one was pending
+// still. The caller's context does not count: an outcome is always written.
+func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err error) {
+	var result any
+	if o.result != nil {
+		raw, err := json.Marshal(o.result)
+		if err != nil {
+			return false, fmt.Errorf("outbox: write down a result: %w", err)
+		}
+		result = string(raw)
+	}
+	err = b.file.Write(context.Background(), "settle", func(c *sqlitefile.Conn) error {
+		submitted = false
+		now := b.millis()
+		if _, err := exec(c, settleEntry, q.Sequence, o.state, result, orNull(string(o.code)), orNull(o.detail), o.unsure, now); err != nil {
+			return err
+		}
+		if o.state != Committed || next == nil {
+			return nil
+		}
+		n, err := exec(c, submitEntry, next.Sequence, now)
+		submitted = n == 1
+		return err
+	})
+	if err != nil {
+		b.stale.Store(true)
+		return false, err
+	}
+	if o.state == Committed {
+		b.step("committed")
+	}
+	if submitted {
+		b.step("submitted")
+	}
+	return submitted, nil
+}
+
+// note writes down why an entry was not even sent.
+func (b *Outbox) note(e Entry, o outcome) error {
+	return b.file.WriteOne(context.Background(), "note", func(c *sqlitefile.Conn) error {
+		_, err := exec(c, noteEntry, e.Sequence, o.state, orNull(string(o.code)), orNull(o.detail), b.millis())
+		return err
+	})
+}

@@ -1,0 +1,222 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/eda94727/holdfast/internal/sqlitefile"
+	"github.com/eda94727/holdfast/record"
+)
+
+// Options for [Open]. The zero value is the careful default.
+type Options struct {
+	// Strict makes the whole file one lane: nothing is sent before everything that
+	// was enqueued earlier is done, whichever patient it is about.
+	Strict bool
+	// Parallel bounds the lanes that are sent at once; 0 means 8.
+	Parallel int
+	// RequestTimeout is the deadline of one write, whatever the client does; 0
+	// means 60 seconds.
+	RequestTimeout time.Duration
+	// ManualMoves leaves an entry whose record has moved pending until
+	// [Outbox.FollowMigration] is called; otherwise a flush asks the Directory and
+	// follows by itself.
+	ManualMoves bool
+	// NoReceipts is for servers that know no receipts: a result without one is then
+	// a success.
+	NoReceipts bool
+	// Limits bounds a resource; the zero value means record's defaults (1 MiB).
+	// The client and the Host must take as much.
+	Limits record.Limits
+	// Retry says how soon [Outbox.Run] tries again what failed.
+	Retry Backoff
+	// Grace is how long [Outbox.Run] lets running requests go on when it is told
+	// to stop; 0 means 5 seconds.
+	Grace time.Duration
+	// Log takes what happens, without content and secrets; nil means no log.
+	Log *slog.Logger
+	// Now is the clock of the times in entries; nil means time.Now. Nothing
+	// depends on it.
+	Now func() time.Time
+}
+
+// Outbox is an open queue file. Its methods are safe for concurrent use.
+type Outbox struct {
+	file   *sqlitefile.File
+	lock   *flock.Flock
+	client Client
+	o      Options
+
+	// busy is held by a flush, a migration and Close (F1). A channel, because the
+	// second is refused and does not wait.
+	busy chan struct{}
+	// stale is true after an outcome could not be written down (F9).
+	stale atomic.Bool
+	// step is called at the points where a test kills the process.
+	step func(point string)
+
+	closed  chan struct{}
+	mu      sync.Mutex
+	delays  map[string]delay // by lane; for Run
+	flushed chan struct{}    // wakes a flush that is under way
+	woken   chan struct{}    // wakes Run
+}
+
+// Open opens the queue file at path for a client, and makes it where it does not
+// exist. The folder must exist.
+//
+// Errors: [QueueInUse] if it is open already, in this process or another (O5);
+// [WrongQueueOwner] if it belongs to another application (O2); and those of the
+// file system.
+func Open(ctx context.Context, path string, client Client, o Options) (*Outbox, error) {
+	if client == nil {
+		return nil, errors.New("outbox: the client is missing; record/client makes one")
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = 8
+	}
+	if o.RequestTimeout <= 0 {
+		o.RequestTimeout = time.Minute
+	}
+	if o.Grace <= 0 {
+		o.Grace = 5 * time.Second
+	}
+	o.Retry = o.Retry.withDefaults()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	lock, err := takeLock(path)
+	if err != nil {
+		return nil, err
+	}
+	b := &Outbox{lock: lock, client: client, o: o, busy: make(chan struct{}, 1), delays: map[string]delay{}, step: func(string) {},
+		flushed: make(chan struct{}, 1), woken: make(chan struct{}, 1), closed: make(chan struct{})}
+	if b.file, err = sqlitefile.Open(ctx, path, sqlitefile.Options{Synchronous: sqlitefile.Full}); err == nil {
+		if err = b.file.Write(ctx, "open the queue", b.prepare); err != nil {
+			b.file.Close()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("outbox: open %s: %w", path, err), lock.Close())
+	}
+	return b, nil
+}
+
+// takeLock locks a file beside the queue for as long as the process lives. Links
+// are followed first, so that two names of one file have one lock. (The queue file
+// itself is not locked: that would disturb SQLite's own locks.)
+func takeLock(path string) (*flock.Flock, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		var folder string
+		if folder, err = filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			real = filepath.Join(folder, filepath.Base(path))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("outbox: open %s: %w; the folder must exist", path, err)
+	}
+	lock := flock.New(real+"-owner", flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
+	held, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("outbox: lock %s: %w", path, err)
+	}
+	if !held {
+		lock.Close()
+		return nil, failf(QueueInUse, "path", "%s is open already, here or in another process; a queue has one owner", path)
+	}
+	return lock, nil
+}
+
+// prepare makes the tables, checks the owner (O1, O2), takes back what was being
+// sent (O3) and gives every lane a route (O4).
+func (b *Outbox) prepare(c *sqlitefile.Conn) error {
+	if err := c.Exec(schemaSQL); err != nil {
+		return err
+	}
+	var version int64
+	if err := rows(c, selectFormat, func(s *sqlite3.Stmt) error { version = s.ColumnInt64(0); return nil }); err != nil {
+		return err
+	}
+	if version != 1 {
+		return fmt.Errorf("the queue has format %d, and this program knows 1; use a newer program", version)
+	}
+	if _, err := exec(c, insertOwner, b.client.Subject()); err != nil {
+		return err
+	}
+	var owner string
+	if err := rows(c, selectOwner, func(s *sqlite3.Stmt) error { owner = s.ColumnText(0); return nil }); err != nil {
+		return err
+	}
+	if owner != b.client.Subject() {
+		return failf(WrongQueueOwner, "subject", "the queue belongs to %s, not to %s; open it with that application's key", owner, b.client.Subject())
+	}
+	if _, err := exec(c, recoverSubmitted); err != nil {
+		return err
+	}
+	var unrouted []string
+	err := rows(c, selectUnrouted, func(s *sqlite3.Stmt) error { unrouted = append(unrouted, s.ColumnText(0)); return nil })
+	for _, patient := range unrouted {
+		if err == nil {
+			err = b.pin(c, patient)
+		}
+	}
+	return err
+}
+
+// hold refuses a second flush, migration or close (F1, M1).
+func (b *Outbox) hold() (release func(), err error) {
+	select {
+	case b.busy <- struct{}{}:
+		return func() { <-b.busy }, nil
+	case <-b.closed:
+		return nil, ErrClosed
+	default:
+		return nil, failf(QueueWorkerBusy, "", "a flush or a migration is under way")
+	}
+}
+
+// Close closes the file and gives up its ownership. During a flush or a migration
+// it is refused with [QueueWorkerBusy]: stop [Outbox.Run] first.
+func (b *Outbox) Close() error {
+	// Held for ever: nothing is sent any more.
+	if _, err := b.hold(); err != nil {
+		if errors.Is(err, ErrClosed) {
+			return nil
+		}
+		return err
+	}
+	close(b.closed)
+	// The file first: whoever gets the lock finds it at rest.
+	return errors.Join(b.file.Close(), b.lock.Close())
+}
+
+// Changes signals after commits to the file, by anybody: for a user interface that
+// shows the queue. Several commits may be one signal, and a signal a false alarm.
+// Call cancel when done.
+func (b *Outbox) Changes() (ch <-chan struct{}, cancel func()) { return b.file.Changes() }
+
+func (b *Outbox) millis() int64 { return b.o.Now().UnixMilli() }
+
+// wake tells a flush that is under way, and Run, that there is something to do.
+func (b *Outbox) wake() {
+	for _, ch := range []chan struct{}{b.flushed, b.woken} {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}

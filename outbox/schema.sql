@@ -1,0 +1,65 @@
+create table if not exists owner (
+  id integer primary key check (id = 1),
+  application text not null
+) strict;
+
+create table if not exists queue_format (
+  id integer primary key check (id = 1),
+  version integer not null
+) strict;
+insert into queue_format (id, version) values (1, 1) on conflict (id) do nothing;
+
+-- position is the entry's place in its lane: its own sequence, or that of the entry that it replaces.
+-- unsure is 1 while the Host may have done the write without our knowing. Times are milliseconds since 1970.
+create table if not exists queue (
+  sequence integer primary key autoincrement,
+  operation_id text not null unique,
+  patient text not null,
+  operation text not null,
+  position integer not null,
+  intent text not null,
+  digest text not null,
+  state text not null check (state in ('pending', 'submitted', 'committed', 'conflicted', 'rejected', 'discarded', 'quarantined')),
+  result text,
+  error text,
+  detail text,
+  attempts integer not null default 0,
+  unsure integer not null default 0,
+  replaced_by text,
+  created integer not null,
+  changed integer not null
+) strict;
+
+-- What is done is most of a queue, so the indexes that a flush walks leave it out.
+create index if not exists queue_lanes on queue (patient, position) where state not in ('committed', 'discarded');
+create index if not exists queue_line on queue (position) where state not in ('committed', 'discarded');
+create index if not exists queue_open on queue (sequence) where state not in ('committed', 'discarded');
+create index if not exists queue_gone on queue (sequence) where state = 'discarded';
+create index if not exists queue_patient on queue (patient, sequence);
+
+-- host is '' until it is known where the patient's record lives.
+create table if not exists queue_routes (
+  patient text primary key,
+  host text not null,
+  generation integer,
+  address text
+) strict, without rowid;
+
+-- Operation ids of entries that were pruned: they are never used again.
+create table if not exists queue_past (
+  operation_id text primary key,
+  digest text not null
+) strict, without rowid;
+
+create table if not exists queue_audit (
+  id integer primary key autoincrement,
+  at integer not null,
+  operation_id text not null,
+  action text not null,
+  reason text not null,
+  actor text not null,
+  state text not null,
+  error text,
+  replaced_by text
+) strict;
+create index if not exists queue_audit_operation on queue_audit (operation_id, id);
