@@ -1,0 +1,5 @@
+package outbox
+
+const childEnv = "HOLDFAST_TEST_OUTBOX"
+
+func runChild(string) error { return nil }
