@@ -28,12 +28,14 @@ func (b *Outbox) Enqueue(ctx context.Context, intent record.Intent) (operationID
 	err = b.file.Write(ctx, "enqueue", func(c *sqlitefile.Conn) error {
 		var err error
 		added, err = b.insert(c, row)
+		b.step("inserted")
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
 	if added {
+		b.step("enqueued")
 		b.wake()
 	}
 	return row.OperationID, nil

@@ -190,9 +190,6 @@ func (f *flush) scan() (started bool) {
 				f.done <- laneEnd{lane, l.sent, l.committed, l.stop, l.err}
 			}()
 		}
-		if f.b.o.Strict {
-			return started
-		}
 	}
 	return started
 }
@@ -210,10 +207,14 @@ func (b *Outbox) laneOf(patient string) string {
 // laneList returns the lanes with something in them, in order of their names.
 func (b *Outbox) laneList(ctx context.Context, after string, limit int) (lanes []string, err error) {
 	if b.o.Strict {
-		if after == "" {
+		if after != "" {
+			return nil, nil
+		}
+		list, err := b.batch(ctx, strictLane)
+		if err == nil && len(list) > 0 {
 			lanes = []string{strictLane}
 		}
-		return lanes, nil
+		return lanes, err
 	}
 	err = b.file.Read(ctx, func(c *sqlitefile.Conn) error {
 		lanes = lanes[:0]

@@ -85,6 +85,7 @@ func (b *Outbox) follow(ctx context.Context, r route, document, address string) 
 	}
 	// The client's own state is on disk first. Stopped between the two, the route is
 	// not the client's Host and nothing is sent; the same document again heals it.
+	b.step("before the client's state")
 	if _, err := mover.FollowMigration(ctx, r.patient, document, address, least); err != nil {
 		return err
 	}
@@ -94,6 +95,7 @@ func (b *Outbox) follow(ctx context.Context, r route, document, address string) 
 		return err
 	})
 	if err == nil {
+		b.step("route changed")
 		b.o.Log.InfoContext(ctx, "queue follows a record", "patient", r.patient, "host", l.Host.ID, "generation", l.Generation)
 	}
 	return err

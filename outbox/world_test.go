@@ -302,3 +302,10 @@ func (f *fake) Write(ctx context.Context, i record.Intent) (record.Result, error
 	f.mu.Unlock()
 	return f.write(ctx, i)
 }
+
+func readFile(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	must(t, err)
+	return string(data)
+}
