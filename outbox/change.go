@@ -56,7 +56,7 @@ func (b *Outbox) change(ctx context.Context, action, operationID string, ch Chan
 		if err != nil {
 			return err
 		}
-		_, err = exec(c, insertAudit, b.millis(), operationID, action, ch.Reason, ch.By, e.State, orNull(string(e.Code)), orNull(replacedBy))
+		_, err = run(c, insertAudit, b.millis(), operationID, action, ch.Reason, ch.By, e.State, orNull(string(e.Code)), orNull(replacedBy))
 		return err
 	})
 	if err == nil {
@@ -73,7 +73,7 @@ func (b *Outbox) Retry(ctx context.Context, operationID string, ch Change) error
 		if e.State != Conflicted && e.State != Rejected {
 			return "", failf(QueueStateConflict, "state", "the entry is %s; only a conflicted or rejected one can be tried again", e.State)
 		}
-		_, err := exec(c, changeEntry, e.Sequence, Pending, nil, nil, nil, b.millis())
+		_, err := run(c, changeEntry, e.Sequence, Pending, nil, nil, nil, b.millis())
 		return "", err
 	})
 }
@@ -99,7 +99,7 @@ func (b *Outbox) Discard(ctx context.Context, operationID string, ch Change) err
 		if err := givesWay(e, ch); err != nil {
 			return "", err
 		}
-		_, err := exec(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), nil, b.millis())
+		_, err := run(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), nil, b.millis())
 		return "", err
 	})
 }
@@ -144,7 +144,7 @@ func (b *Outbox) replace(ctx context.Context, action, operationID string, ch Cha
 			return "", err
 		}
 		row.Position, newID = e.Position, row.OperationID
-		if _, err := exec(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), newID, b.millis()); err != nil {
+		if _, err := run(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), newID, b.millis()); err != nil {
 			return "", err
 		}
 		added, err := b.insert(c, row)

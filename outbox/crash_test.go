@@ -1,5 +1,318 @@
 package outbox
 
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/client"
+	"github.com/eda94727/holdfast/record/directory"
+)
+
+// childEnv makes this test's binary a process that works on a queue until it is
+// killed.
 const childEnv = "HOLDFAST_TEST_OUTBOX"
 
-func runChild(string) error { return nil }
+// child says what it does.
+type child struct {
+	Path, State, Key, Cert string
+	Pin                    directory.Pin
+	// Point is where it kills itself with SIGKILL, the first time that it comes
+	// there.
+	Point string
+	// Enqueue, Flush and Follow are done in this order; then it waits to be killed.
+	Enqueue []record.Intent
+	Flush   bool
+	Follow  *follow
+}
+
+type follow struct{ Patient, Document, Address string }
+
+func runChild(text string) error {
+	ctx := context.Background()
+	var c child
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return err
+	}
+	key, err := record.LoadOrCreateKey(c.Key)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(c.Cert))
+	k, err := client.New(client.Config{Key: key, Pin: c.Pin, StateDir: c.State, HTTP: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}})
+	if err != nil {
+		return err
+	}
+	b, err := Open(ctx, c.Path, k, Options{ManualMoves: true})
+	if err != nil {
+		return err
+	}
+	b.step = func(point string) {
+		if point == c.Point {
+			self, err := os.FindProcess(os.Getpid())
+			if err == nil {
+				err = self.Kill() // SIGKILL: nothing runs after it
+			}
+			fmt.Fprintln(os.Stderr, err)
+			select {}
+		}
+	}
+	fmt.Println("open")
+	for _, i := range c.Enqueue {
+		if _, err := b.Enqueue(ctx, i); err != nil {
+			return err
+		}
+	}
+	if c.Flush {
+		if _, err := b.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	if f := c.Follow; f != nil {
+		if err := b.FollowMigration(ctx, f.Patient, f.Document, f.Address); err != nil {
+			return err
+		}
+	}
+	fmt.Println("done")
+	select {}
+}
+
+// process starts a child and returns it when it has opened the queue.
+func (w *world) process(c child) (*exec.Cmd, *bufio.Reader) {
+	w.t.Helper()
+	c.Path, c.State, c.Pin = w.path, w.state, w.pin
+	c.Key = filepath.Join(w.state, "app.key")
+	c.Cert = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.a.server.Certificate().Raw}))
+	text, err := json.Marshal(c)
+	must(w.t, err)
+	self, err := os.Executable()
+	must(w.t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	must(w.t, err)
+	must(w.t, cmd.Start())
+	w.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); line != "open\n" {
+		w.t.Fatalf("the child said %q (%v)", line, err)
+	}
+	return cmd, lines
+}
+
+// crash runs a child until it has killed itself at its point.
+func (w *world) crash(c child) {
+	w.t.Helper()
+	cmd, out := w.process(c)
+	rest, err := io.ReadAll(out)
+	must(w.t, err)
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != -1 || bytes.Contains(rest, []byte("done")) {
+		w.t.Fatalf("the child was not killed at %q: %v, said %q", c.Point, err, rest)
+	}
+}
+
+// appWorld is a world whose application's key is in a file, for children.
+func appWorld(t *testing.T) *world {
+	w := newWorld(t)
+	key, err := record.LoadOrCreateKey(filepath.Join(w.state, "app.key"))
+	must(t, err)
+	w.appKey = key
+	return w
+}
+
+func TestO5TheLockDiesWithItsProcess(t *testing.T) {
+	w := appWorld(t)
+	cmd, _ := w.process(child{})
+	_, err := w.tryOpen(w.client())
+	wantCode(t, err, QueueInUse)
+	must(t, cmd.Process.Kill())
+	cmd.Wait()
+	w.open(w.client())
+}
+
+func TestCrash1BeforeTheInsertCommits(t *testing.T) {
+	w := appWorld(t)
+	i := create(w.patient())
+	w.crash(child{Point: "inserted", Enqueue: []record.Intent{i}})
+	b := w.open(w.client())
+	_, err := b.Entry(context.Background(), i.OperationID)
+	wantCode(t, err, UnknownQueueEntry)
+}
+
+// Each point with two entries: what the first leaves behind must not keep the
+// second from its turn.
+func TestCrashPoints(t *testing.T) {
+	for _, c := range []struct {
+		name, point string
+		state       State // what the restarted process finds
+		replayed    bool  // whether the Host had done it
+		sends       int64 // until all is done
+	}{
+		{"2 pending, unsent", "enqueued", Pending, false, 1},
+		{"3 submitted, unsent", "submitted", Pending, false, 1},
+		{"5 done, the answer lost", "answered", Pending, true, 2},
+		{"7 committed", "committed", Committed, false, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := appWorld(t)
+			p := w.patient()
+			i := create(p)
+			var sends atomic.Int64
+			w.a.instead(func(rw http.ResponseWriter, r *http.Request, h http.Handler) {
+				if r.Header.Get("Idempotency-Key") == `"`+i.OperationID+`"` {
+					sends.Add(1)
+				}
+				h.ServeHTTP(rw, r)
+			})
+			w.crash(child{Point: c.point, Enqueue: []record.Intent{i}, Flush: true})
+			k := w.client() // as a new process would
+			b := w.open(k)
+			expect(t, b, i.OperationID, c.state, "")
+			second := enqueue(t, b, create(p))[0]
+			flushed(t, b)
+			e := expect(t, b, i.OperationID, Committed, "")
+			expect(t, b, second, Committed, "")
+			if e.Result.Replayed != c.replayed || sends.Load() != c.sends {
+				t.Errorf("replayed %v, sent %d times", e.Result.Replayed, sends.Load())
+			}
+			if seqs := w.done(k, p, i.OperationID, second); seqs[0] != 2 || seqs[1] != 3 { // 1 is the Patient
+				t.Errorf("the Host's writes are %v", seqs)
+			}
+		})
+	}
+}
+
+// 4: the Host is gone before its commit; 6: it still works on the first attempt
+// while the second comes.
+func TestCrash4TheHostDiedBeforeItsCommit(t *testing.T) {
+	w := newWorld(t)
+	p := w.patient()
+	k := w.client()
+	b := w.open(k)
+	id := enqueue(t, b, create(p))[0]
+	w.a.instead(func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
+	flushed(t, b)
+	expect(t, b, id, Pending, record.TransportUnavailable)
+	w.a.unwrap()
+	flushed(t, b)
+	if e := expect(t, b, id, Committed, ""); e.Result.Replayed {
+		t.Error("it was replayed")
+	}
+}
+
+func TestCrash6TheFirstAttemptStillRuns(t *testing.T) {
+	w := appWorld(t)
+	p := w.patient()
+	k := w.client()
+	i := create(p)
+	asked, release := make(chan struct{}), make(chan struct{})
+	w.a.validate.Store(func() { close(asked); <-release })
+	cmd, _ := w.process(child{Enqueue: []record.Intent{i}, Flush: true})
+	<-asked
+	must(t, cmd.Process.Kill())
+	cmd.Wait()
+	b := w.open(k)
+	r := flushed(t, b)
+	if len(r.Stops) != 1 || r.Stops[0].RetryAfter <= 0 {
+		t.Errorf("%+v", r)
+	}
+	expect(t, b, i.OperationID, Pending, record.OperationInProgress)
+	w.a.validate.Store(func() {})
+	close(release)
+	deadline := time.Now().Add(20 * time.Second)
+	for flushed(t, b).Committed == 0 && time.Now().Before(deadline) {
+		expect(t, b, i.OperationID, Pending, record.OperationInProgress)
+	}
+	expect(t, b, i.OperationID, Committed, "")
+	if seqs := w.done(k, p, i.OperationID); seqs[0] != 2 {
+		t.Errorf("%v", seqs)
+	}
+}
+
+// 8 to 10, around FollowMigration: whatever was reached, nothing is sent to a wrong
+// Host, and the same document again heals it (M5).
+func TestCrash8To10AroundFollowMigration(t *testing.T) {
+	for _, c := range []struct {
+		name, point string
+		code        record.Code // of a flush after the crash
+	}{
+		{"8 before anything", "before the client's state", record.RecordMoved},
+		{"9 the client's state is saved, the route is not", "between the client's state and the route", QueueRouteUpdateRequired},
+		{"10 both are saved", "route changed", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := appWorld(t)
+			p := w.patient()
+			k := w.client()
+			b, err := w.tryOpen(k, manual)
+			must(t, err)
+			enqueue(t, b, create(p))
+			flushed(t, b)
+			id := enqueue(t, b, create(p))[0]
+			must(t, b.Close())
+			w.move(p)
+			document, address := w.document(k, p)
+			w.crash(child{Point: c.point, Follow: &follow{p, document, address}})
+			k = w.client() // as a new process would
+			b = w.open(k, manual)
+			was := w.b.writes.Load()
+			r := flushed(t, b)
+			if c.code == "" {
+				expect(t, b, id, Committed, "")
+			} else {
+				if len(r.Stops) != 1 || r.Stops[0].Code != c.code || w.b.writes.Load() != was {
+					t.Errorf("%+v", r)
+				}
+				must(t, b.FollowMigration(context.Background(), p, document, address))
+				flushed(t, b)
+				expect(t, b, id, Committed, "")
+			}
+			if seqs := w.done(k, p, id); seqs[0] != 3 {
+				t.Errorf("%v", seqs)
+			}
+		})
+	}
+}
+
+// 11: done at the old Host, the answer lost, and the record moved: the new Host has
+// the receipt.
+func TestCrash11DoneBeforeTheMove(t *testing.T) {
+	w := appWorld(t)
+	p := w.patient()
+	i := create(p)
+	w.crash(child{Point: "answered", Enqueue: []record.Intent{i}, Flush: true})
+	w.move(p)
+	k := w.client()
+	b := w.open(k)
+	next := enqueue(t, b, create(p))[0]
+	flushed(t, b) // follows by itself
+	if e := expect(t, b, i.OperationID, Committed, ""); !e.Result.Replayed {
+		t.Error("it was done twice")
+	}
+	expect(t, b, next, Committed, "")
+	if r, _, _ := b.Route(context.Background(), p); r.Host != w.b.host.ID() || r.Generation != 2 {
+		t.Errorf("%+v", r)
+	}
+	if seqs := w.done(k, p, i.OperationID, next); seqs[0] != 2 || seqs[1] != 3 {
+		t.Errorf("%v", seqs)
+	}
+}

@@ -93,7 +93,7 @@ func (b *Outbox) insert(c *sqlitefile.Conn, e Entry) (added bool, err error) {
 	if e.Position > 0 {
 		position = e.Position
 	}
-	_, err = exec(c, insertEntry, e.OperationID, e.Patient, string(e.Operation), position, string(e.IntentJSON), e.Digest, b.millis())
+	_, err = run(c, insertEntry, e.OperationID, e.Patient, string(e.Operation), position, string(e.IntentJSON), e.Digest, b.millis())
 	return err == nil, err
 }
 
@@ -119,7 +119,7 @@ func getRoute(c *sqlitefile.Conn, patient string) (r route, found bool, err erro
 // the first flush closes it.
 func (b *Outbox) pin(c *sqlitefile.Conn, patient string) error {
 	place, _ := b.client.Location(patient)
-	_, err := exec(c, insertRoute, patient, place.Host.ID, generation(place.Generation), orNull(place.Address))
+	_, err := run(c, insertRoute, patient, place.Host.ID, generation(place.Generation), orNull(place.Address))
 	return err
 }
 

@@ -55,7 +55,7 @@ func (b *Outbox) flush(stop, work context.Context, due func(lane string) bool) (
 	defer release()
 	if b.stale.Load() {
 		// Nothing is being sent now, so what says submitted was left behind (F9).
-		err := b.file.WriteOne(stop, "recover", func(c *sqlitefile.Conn) error { _, err := exec(c, recoverSubmitted); return err })
+		err := b.file.WriteOne(stop, "recover", func(c *sqlitefile.Conn) error { _, err := run(c, recoverSubmitted); return err })
 		if err != nil {
 			return Report{}, err
 		}

@@ -91,7 +91,7 @@ func (b *Outbox) follow(ctx context.Context, r route, document, address string) 
 	}
 	b.step("between the client's state and the route")
 	err = b.file.WriteOne(ctx, "change route", func(c *sqlitefile.Conn) error {
-		_, err := exec(c, updateRoute, r.patient, l.Host.ID, generation(l.Generation), address)
+		_, err := run(c, updateRoute, r.patient, l.Host.ID, generation(l.Generation), address)
 		return err
 	})
 	if err == nil {
@@ -121,7 +121,7 @@ func (b *Outbox) settleRoute(ctx context.Context, r route) error {
 		return b.followDirectory(ctx, r)
 	}
 	return b.file.WriteOne(ctx, "settle route", func(c *sqlitefile.Conn) error {
-		_, err := exec(c, updateRoute, r.patient, place.Host.ID, generation(place.Generation), orNull(place.Address))
+		_, err := run(c, updateRoute, r.patient, place.Host.ID, generation(place.Generation), orNull(place.Address))
 		return err
 	})
 }

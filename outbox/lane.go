@@ -293,7 +293,7 @@ func unsureAfter(code record.Code, before bool) bool {
 // entry was pending still.
 func (b *Outbox) submit(ctx context.Context, e Entry) (ok bool, err error) {
 	err = b.file.WriteOne(ctx, "submit", func(c *sqlitefile.Conn) error {
-		n, err := exec(c, submitEntry, e.Sequence, b.millis())
+		n, err := run(c, submitEntry, e.Sequence, b.millis())
 		ok = n == 1
 		return err
 	})
@@ -320,13 +320,13 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err
 	err = b.file.Write(context.Background(), "settle", func(c *sqlitefile.Conn) error {
 		submitted = false
 		now := b.millis()
-		if _, err := exec(c, settleEntry, q.Sequence, o.state, result, orNull(string(o.code)), orNull(o.detail), o.unsure, now); err != nil {
+		if _, err := run(c, settleEntry, q.Sequence, o.state, result, orNull(string(o.code)), orNull(o.detail), o.unsure, now); err != nil {
 			return err
 		}
 		if o.state != Committed || next == nil {
 			return nil
 		}
-		n, err := exec(c, submitEntry, next.Sequence, now)
+		n, err := run(c, submitEntry, next.Sequence, now)
 		submitted = n == 1
 		return err
 	})
@@ -346,7 +346,7 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err
 // note writes down why an entry was not even sent.
 func (b *Outbox) note(e Entry, o outcome) error {
 	return b.file.WriteOne(context.Background(), "note", func(c *sqlitefile.Conn) error {
-		_, err := exec(c, noteEntry, e.Sequence, o.state, orNull(string(o.code)), orNull(o.detail), b.millis())
+		_, err := run(c, noteEntry, e.Sequence, o.state, orNull(string(o.code)), orNull(o.detail), b.millis())
 		return err
 	})
 }

@@ -192,10 +192,10 @@ func (b *Outbox) Prune(ctx context.Context, before time.Time) (removed int64, er
 			}, after, pruneBatch)
 			for _, r := range old {
 				if err == nil {
-					_, err = exec(c, insertPast, r.operation, r.digest)
+					_, err = run(c, insertPast, r.operation, r.digest)
 				}
 				if err == nil {
-					_, err = exec(c, deleteEntry, r.sequence)
+					_, err = run(c, deleteEntry, r.sequence)
 				}
 				n++
 			}

@@ -154,7 +154,7 @@ func (b *Outbox) prepare(c *sqlitefile.Conn) error {
 	if version != 1 {
 		return fmt.Errorf("the queue has format %d, and this program knows 1; use a newer program", version)
 	}
-	if _, err := exec(c, insertOwner, b.client.Subject()); err != nil {
+	if _, err := run(c, insertOwner, b.client.Subject()); err != nil {
 		return err
 	}
 	var owner string
@@ -164,7 +164,7 @@ func (b *Outbox) prepare(c *sqlitefile.Conn) error {
 	if owner != b.client.Subject() {
 		return failf(WrongQueueOwner, "subject", "the queue belongs to %s, not to %s; open it with that application's key", owner, b.client.Subject())
 	}
-	if _, err := exec(c, recoverSubmitted); err != nil {
+	if _, err := run(c, recoverSubmitted); err != nil {
 		return err
 	}
 	var unrouted []string

@@ -114,8 +114,8 @@ func bind(c *sqlitefile.Conn, q *sqlitefile.Query, args []any) (*sqlite3.Stmt, e
 	return s, nil
 }
 
-// exec runs a statement and returns how many rows it changed.
-func exec(c *sqlitefile.Conn, q *sqlitefile.Query, args ...any) (int64, error) {
+// run runs a statement and returns how many rows it changed.
+func run(c *sqlitefile.Conn, q *sqlitefile.Query, args ...any) (int64, error) {
 	s, err := bind(c, q, args)
 	if err != nil {
 		return 0, err

@@ -58,7 +58,15 @@ type station struct {
 	host    *host.Host
 	server  *httptest.Server
 	between atomic.Value // func(http.Handler) http.Handler
-	writes  atomic.Int64 // requests under /fhir/
+	writes  atomic.Int64 // requests with an operation id
+	// validate runs while the Host works on a write, outside its transaction.
+	validate atomic.Value // func()
+}
+
+// Validate makes the station its Host's external validator.
+func (s *station) Validate(context.Context, host.Validation) error {
+	s.validate.Load().(func())()
+	return nil
 }
 
 // wrap puts something between the clients and the Host.
@@ -111,6 +119,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) station() *station {
 	s := &station{}
 	s.unwrap()
+	s.validate.Store(func() {})
 	var handler atomic.Value
 	s.server = httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Idempotency-Key") != "" {
@@ -121,7 +130,7 @@ func (w *world) station() *station {
 	w.t.Cleanup(s.server.Close)
 	var err error
 	// All test servers have one certificate.
-	s.host, err = host.Open(context.Background(), host.Config{URL: s.server.URL, Database: filepath.Join(w.t.TempDir(), "host.db"), Key: record.NewKey(), Rate: -1,
+	s.host, err = host.Open(context.Background(), host.Config{URL: s.server.URL, Database: filepath.Join(w.t.TempDir(), "host.db"), Key: record.NewKey(), Rate: -1, Validator: s,
 		Directory: &host.Directory{Pin: w.pin, TrustFile: filepath.Join(w.t.TempDir(), "trust"), HTTP: s.server.Client()}})
 	must(w.t, err)
 	w.t.Cleanup(func() { s.host.Close() })
