@@ -201,8 +201,9 @@ func TestF6SuccessIsCommittedWithTheResult(t *testing.T) {
 	b := w.open(k)
 	i := create(p)
 	i.Resource = []byte(strings.Replace(string(i.Resource), "{", `{"id":"`+record.NewID()+`",`, 1))
-	_, id, err := i.Target()
+	request, err := i.Request(record.Limits{})
 	must(t, err)
+	id := request.ID
 	update := record.Intent{Operation: record.UpdateResource, Patient: p, OperationID: record.NewID(), BaseVersion: 1, Resource: i.Resource}
 	remove := record.Intent{Operation: record.DeleteResource, Patient: p, OperationID: record.NewID(), BaseVersion: 2, ResourceType: "Observation", ResourceID: id}
 	lab := create(p)
