@@ -14,6 +14,11 @@ const (
 	WrongQueueOwner record.Code = "wrong_queue_owner"
 	// QueueInUse: the file is open already, in this process or another.
 	QueueInUse record.Code = "queue_in_use"
+	// UnknownQueue: there is no queue in that file, or no file.
+	UnknownQueue record.Code = "unknown_queue"
+	// QueueHasNoClient: the queue was opened for looking after it, without a client
+	// that could send.
+	QueueHasNoClient record.Code = "queue_has_no_client"
 	// QueueWorkerBusy: a flush or a migration is at it; try again after it.
 	QueueWorkerBusy record.Code = "queue_worker_busy"
 	// QueueRouteUpdateRequired: the patient's route is not the client's Host for

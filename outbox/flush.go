@@ -48,6 +48,9 @@ func (b *Outbox) Flush(ctx context.Context) (Report, error) {
 // flush is Flush for the lanes that are due. It begins nothing new when stop ends;
 // requests run under work.
 func (b *Outbox) flush(stop, work context.Context, due func(lane string) bool) (Report, error) {
+	if b.client == nil {
+		return Report{}, failf(QueueHasNoClient, "client", "the queue was opened without a client, and cannot send")
+	}
 	release, err := b.hold()
 	if err != nil {
 		return Report{}, err

@@ -75,12 +75,18 @@ type Outbox struct {
 // Open opens the queue file at path for a client, and makes it where it does not
 // exist. The folder must exist.
 //
+// A nil client is for looking after the queue of an application that does not run:
+// the file must be there, whoever its owner is; everything can be read and changed
+// by hand, and [Outbox.Flush] and [Outbox.Run] are refused with [QueueHasNoClient].
+//
 // Errors: [QueueInUse] if it is open already, in this process or another (O5);
-// [WrongQueueOwner] if it belongs to another application (O2); and those of the
-// file system.
+// [WrongQueueOwner] if it belongs to another application (O2); [UnknownQueue] if
+// there is no client and no queue; and those of the file system.
 func Open(ctx context.Context, path string, client Client, o Options) (*Outbox, error) {
 	if client == nil {
-		return nil, errors.New("outbox: the client is missing; record/client makes one")
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil, failf(UnknownQueue, "path", "there is no file %s", path)
+		}
 	}
 	if o.Parallel <= 0 {
 		o.Parallel = 8
@@ -144,6 +150,16 @@ func takeLock(path string) (*flock.Flock, error) {
 // prepare makes the tables, checks the owner (O1, O2), takes back what was being
 // sent (O3) and gives every lane a route (O4).
 func (b *Outbox) prepare(c *sqlitefile.Conn) error {
+	if b.client == nil {
+		queue := false
+		err := rows(c, selectTable, func(*sqlite3.Stmt) error { queue = true; return nil })
+		if err == nil && !queue {
+			err = failf(UnknownQueue, "path", "the file holds no queue")
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if err := c.Exec(schemaSQL); err != nil {
 		return err
 	}
@@ -154,15 +170,10 @@ func (b *Outbox) prepare(c *sqlitefile.Conn) error {
 	if version != 1 {
 		return fmt.Errorf("the queue has format %d, and this program knows 1; use a newer program", version)
 	}
-	if _, err := run(c, insertOwner, b.client.Subject()); err != nil {
-		return err
-	}
-	var owner string
-	if err := rows(c, selectOwner, func(s *sqlite3.Stmt) error { owner = s.ColumnText(0); return nil }); err != nil {
-		return err
-	}
-	if owner != b.client.Subject() {
-		return failf(WrongQueueOwner, "subject", "the queue belongs to %s, not to %s; open it with that application's key", owner, b.client.Subject())
+	if b.client != nil {
+		if err := b.checkOwner(c); err != nil {
+			return err
+		}
 	}
 	if _, err := run(c, recoverSubmitted); err != nil {
 		return err
@@ -175,6 +186,22 @@ func (b *Outbox) prepare(c *sqlitefile.Conn) error {
 		}
 	}
 	return err
+}
+
+// checkOwner makes the client's subject the owner of a new file, and of no other.
+func (b *Outbox) checkOwner(c *sqlitefile.Conn) error {
+	subject := b.client.Subject()
+	if _, err := run(c, insertOwner, subject); err != nil {
+		return err
+	}
+	var owner string
+	if err := rows(c, selectOwner, func(s *sqlite3.Stmt) error { owner = s.ColumnText(0); return nil }); err != nil {
+		return err
+	}
+	if owner != subject {
+		return failf(WrongQueueOwner, "subject", "the queue belongs to %s, not to %s; open it with that application's key", owner, subject)
+	}
+	return nil
 }
 
 // hold refuses a second flush, migration or close (F1, M1).

@@ -109,8 +109,8 @@ const lookAgain = time.Minute
 //
 // When ctx ends, nothing new is begun, and requests that are running have
 // [Options.Grace] to end. Then it returns nil; it returns [ErrClosed] if the queue is
-// closed. Failures of the file (a full disk,
-// say) are logged and tried again like a lane's.
+// closed, and [QueueHasNoClient] where nothing can be sent. Failures of the file (a
+// full disk, say) are logged and tried again like a lane's.
 func (b *Outbox) Run(ctx context.Context) error {
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -144,7 +144,7 @@ func (b *Outbox) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			failures = 0
-		case errors.Is(err, ErrClosed):
+		case errors.Is(err, ErrClosed), errors.Is(err, QueueHasNoClient):
 			return err
 		case errors.Is(err, QueueWorkerBusy):
 			wait = min(wait, b.o.Retry.First)

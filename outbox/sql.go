@@ -23,6 +23,7 @@ const entryColumns = `q.sequence, q.operation_id, q.patient, q.operation, q.posi
 
 var (
 	selectFormat = query("format", `select version from queue_format where id = 1`)
+	selectTable  = query("table", `select 1 from sqlite_schema where type = 'table' and name = 'queue_format'`)
 	insertOwner  = query("owner", `insert into owner (id, application) values (1, ?1) on conflict (id) do nothing`)
 	selectOwner  = query("owner", `select application from owner where id = 1`)
 
