@@ -29,7 +29,7 @@ type migration struct{ name, file, text string }
 var migrations = []migration{
 	{name: "0001_init.sql", file: "tables"},
 	{name: "0002_purge_index.sql"},
-	{name: "0003_notify.sql", file: "notify"},
+	{name: "0003_notify.sql"}, // see holdfast_0007_notify
 	{name: "0004_lease_index.sql"},
 	{name: "0005_clear_terminal_lease.sql", text: "update cairnq_tasks set lease_until_ms = null where status <> 'running' and lease_until_ms is not null"},
 	{name: "0006_claim_name_index.sql"},
@@ -43,6 +43,7 @@ var migrations = []migration{
 	{name: "holdfast_0004_schedules", file: "schedules"},
 	{name: "holdfast_0005_dependencies", file: "dependencies"},
 	{name: "holdfast_0006_workers", file: "workers"},
+	{name: "holdfast_0007_notify", file: "notify"}, // the protocol's trigger, cheaper; also where another library has made it
 }
 
 func (m migration) sql() string {

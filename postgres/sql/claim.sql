@@ -1,5 +1,5 @@
 -- A claim in one statement, where no shared limit and no partition asks for more care. Each queue and
--- name is walked from priority to priority; of the due tasks found, three times as many as wanted are
+-- name is walked from priority to priority; of the due tasks found, more than wanted are
 -- candidates, so that workers who claim at the same time all find some that are not locked. The guard asks
 -- for a minimum because the planner takes an index for that; for a mere EXISTS it reads the whole table.
 with recursive clock as materialized (select {{now}} as now),
@@ -16,22 +16,23 @@ tops (q, n, p) as (
   select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n and priority < p)
   from tops where p is not null),
 candidates as (
-  select c.id, c.priority, c.run_at_ms
+  select c.at, c.priority, c.run_at_ms, c.id
   from tops cross join lateral (
-    select id, priority, run_at_ms from cairnq_tasks
+    select ctid as at, id, priority, run_at_ms from cairnq_tasks
     where status = 'queued' and queue = q and name = n and priority = p and run_at_ms <= (select now from clock)
-    order by run_at_ms, id limit :limit::bigint * 3) c
+    order by run_at_ms, id limit :limit::bigint + least(:limit::bigint * 2, 128)) c
   where p is not null
-  order by c.priority desc, c.run_at_ms, c.id limit :limit::bigint * 3),
+  order by c.priority desc, c.run_at_ms, c.id limit :limit::bigint + least(:limit::bigint * 2, 128)),
 taken as (
-  -- Row by row through the primary key, in the candidates' order, until there are enough: a plain join
-  -- would let the planner read every queued task.
-  select l.id from candidates c cross join lateral (
-    select t.id from cairnq_tasks t where t.id = c.id and t.status = 'queued'
+  -- Row by row in the candidates' order until there are enough, by their places: a plain join would let
+  -- the planner read every queued task. A row that changed place since the statement began is left for
+  -- the next claim.
+  select l.at from candidates c cross join lateral (
+    select t.ctid as at from cairnq_tasks t where t.ctid = c.at and t.status = 'queued'
     for update skip locked) l
   limit :limit::bigint)
 update cairnq_tasks t set status = 'running', worker_id = :worker_id::text, lease_until_ms = clock.now + :lease_ms::bigint,
   attempt = attempt + 1, updated_at_ms = clock.now
 from taken, clock
-where t.id = taken.id
+where t.ctid = taken.at
 returning {{t.columns}}
