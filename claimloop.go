@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// claimLoop keeps the slots filled.
-func (w *Worker) claimLoop(ctx context.Context) {
+// claimLoop keeps the slots filled. Claims are made under a context of their own, which goes on for a
+// while when the worker stops.
+func (w *Worker) claimLoop(ctx, claims context.Context) {
 	ear := w.store.dialect.Hub().ListenQueues(w.config.Queues...)
 	defer ear.Close()
 	failures := 0
@@ -23,11 +24,13 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		wait := w.config.Poll
 		if claim != nil {
 			began := time.Now()
-			got, err := w.store.Claim(ctx, *claim)
+			got, err := w.store.Claim(claims, *claim)
 			switch {
 			case err != nil:
-				if ctx.Err() == nil {
+				if claims.Err() == nil {
 					w.survived(fmt.Errorf("holdfast: claim: %w", err))
+				} else {
+					w.log.Warn("holdfast: a claim was cut off by the worker's end; what it took, if anything, waits for its leases to end", "error", err)
 				}
 				failures++
 				wait = min(w.config.Poll<<min(failures, 6), 10*time.Second)

@@ -94,8 +94,11 @@ type Worker struct {
 	stopping chan struct{} // closed when Stop begins
 	empty    chan struct{} // closed when nothing is held after stopping
 	end      context.CancelFunc
-	stopped  sync.Once
-	loops    sync.WaitGroup
+	// Of the claims alone; claimed is closed when there are no more.
+	endClaims context.CancelFunc
+	claimed   chan struct{}
+	stopped   sync.Once
+	loops     sync.WaitGroup
 }
 
 type workerState int
@@ -207,7 +210,8 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	w.state = started
 	base, end := context.WithCancel(context.WithoutCancel(ctx))
-	w.end = end
+	claims, endClaims := context.WithCancel(base)
+	w.end, w.endClaims, w.claimed = end, endClaims, make(chan struct{})
 	names := slices.Sorted(maps.Keys(w.handlers))
 	for _, n := range names {
 		if h := w.handlers[n]; h.special() {
@@ -217,7 +221,10 @@ func (w *Worker) Start(ctx context.Context) error {
 		}
 	}
 	w.startSchedules(ctx)
-	w.loops.Go(func() { w.claimLoop(base) })
+	w.loops.Go(func() {
+		defer close(w.claimed)
+		w.claimLoop(base, claims)
+	})
 	w.loops.Go(func() { w.heartbeatLoop(base) })
 	w.loops.Go(func() { w.attend(base) })
 	w.log.Info("holdfast: worker started", "queues", w.config.Queues, "names", names, "concurrency", w.config.Concurrency)
@@ -272,7 +279,12 @@ func (w *Worker) Stop(ctx context.Context) (err error) {
 	if len(left) > 0 {
 		w.log.Warn("holdfast: handlers did not end in time; their tasks are handed back", "tasks", len(left))
 	}
+	// A claim that is under way may bring more, and those are handed back too. One that is cut off may
+	// have been committed, and nobody would run what it took until the leases end.
+	late := time.AfterFunc(lastWrite, w.endClaims)
+	defer late.Stop()
 	err = errors.Join(err, w.handBack(left))
+	<-w.claimed
 	w.end()
 	w.loops.Wait()
 	w.log.Info("holdfast: worker stopped", "handed_back", len(unstarted)+len(left))
@@ -288,6 +300,9 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	left := time.Until(d)
 	return context.WithDeadline(ctx, d.Add(-min(2*time.Second, left/4)))
 }
+
+// lastWrite is what a write may take once the caller's time is over.
+const lastWrite = 5 * time.Second
 
 // handBack releases the leases of attempts that have not ended by themselves.
 func (w *Worker) handBack(list []*attempt) error {
@@ -307,8 +322,8 @@ func (w *Worker) handBack(list []*attempt) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	// The caller's time is over; the write has a little of its own. If it fails, the leases end.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	// If it fails, the leases end.
+	ctx, cancel := context.WithTimeout(context.Background(), lastWrite)
 	defer cancel()
 	if _, err := w.store.ReleaseMany(ctx, tasks); err != nil {
 		return fmt.Errorf("holdfast: %d tasks could not be handed back and wait for their leases to end: %w", len(tasks), err)
