@@ -101,3 +101,36 @@ func TestEveryParameterIsCast(t *testing.T) {
 		}
 	}
 }
+
+// TestChoicesAreMadeOnce: rows that are locked or counted off for another part of the statement are
+// chosen in a materialized list. In a subquery the planner may make the choice again for each row that it
+// compares, and pass over those that are locked by now: then more are taken than the limit says.
+func TestChoicesAreMadeOnce(t *testing.T) {
+	choice := regexp.MustCompile(`(?i)\bfor (no key )?(update|share)\b`)
+	list := regexp.MustCompile(`(?i)\bas materialized \($`)
+	for _, name := range names(t, "sql") {
+		b, err := os.ReadFile(filepath.Join("sql", name+".sql"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := regexp.MustCompile(`(?m)--.*$`).ReplaceAllString(string(b), "")
+		for _, at := range choice.FindAllStringIndex(text, -1) {
+			// Walk out of the parentheses around it.
+			depth, enclosed, safe := 0, false, false
+			for i := at[0] - 1; i >= 0; i-- {
+				switch text[i] {
+				case ')':
+					depth++
+				case '(':
+					if depth--; depth < 0 {
+						depth, enclosed = 0, true
+						safe = safe || list.MatchString(strings.TrimRight(text[:i+1], " "))
+					}
+				}
+			}
+			if enclosed && !safe {
+				t.Errorf("%s chooses rows in a subquery: put it into a materialized list", name)
+			}
+		}
+	}
+}

@@ -23,7 +23,7 @@ candidates as (
     order by run_at_ms, id limit :limit::bigint + least(:limit::bigint * 2, 128)) c
   where p is not null
   order by c.priority desc, c.run_at_ms, c.id limit :limit::bigint + least(:limit::bigint * 2, 128)),
-taken as (
+taken as materialized (
   -- Row by row in the candidates' order until there are enough, by their places: a plain join would let
   -- the planner read every queued task. A row that changed place since the statement began is left for
   -- the next claim.

@@ -1,6 +1,6 @@
 -- Running tasks whose lease has ended. Cancel wins, then another attempt, then failure.
 with clock as materialized (select {{now}} as now),
-expired as (
+expired as materialized (
   select id from cairnq_tasks
   where status = 'running' and lease_until_ms is not null and lease_until_ms <= (select now from clock)
   order by lease_until_ms limit :limit::bigint
