@@ -11,6 +11,16 @@ type Query struct {
 	SQL  string
 }
 
+// The statements around transactions, prepared like all others.
+var (
+	beginRead      = Query{"begin a read", "BEGIN"}
+	beginImmediate = Query{"begin", "BEGIN IMMEDIATE"}
+	commit         = Query{"commit", "COMMIT"}
+	rollback       = Query{"rollback", "ROLLBACK"}
+	savepoint      = Query{"savepoint", "SAVEPOINT one"}
+	release        = Query{"release", "RELEASE one"}
+)
+
 // Conn is a connection with its prepared statements. It belongs to one goroutine at a time.
 type Conn struct {
 	DB    *sqlite3.Conn
@@ -30,6 +40,18 @@ func (c *Conn) Stmt(q *Query) (*sqlite3.Stmt, error) {
 	c.stmts[q] = s
 	return s, nil
 }
+
+// run runs a statement without parameters and rows.
+func (c *Conn) run(q *Query) error {
+	s, err := c.Stmt(q)
+	if err != nil {
+		return err
+	}
+	return Rows(s, func() error { return nil })
+}
+
+// Begin begins a read transaction; [File.Read] ends it.
+func (c *Conn) Begin() error { return c.run(&beginRead) }
 
 // Rows steps a bound statement through all its rows, calling each on every one, and resets it.
 func Rows(s *sqlite3.Stmt, each func() error) error {

@@ -237,8 +237,9 @@ func escapeURI(path string) string {
 	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(filepath.ToSlash(path))
 }
 
-// Read runs fn on a reading connection, in one read transaction if fn begins one. It never takes
-// the write lock and runs beside the writer. fn must not keep the connection or its statements.
+// Read runs fn on a reading connection, in one read transaction if fn begins one, which ends with
+// it. It never takes the write lock and runs beside the writer. fn must not keep the connection or
+// its statements.
 func (f *File) Read(ctx context.Context, fn func(*Conn) error) error {
 	if f.memory {
 		return f.Write(ctx, "read", fn)
@@ -271,6 +272,16 @@ func (f *File) Read(ctx context.Context, fn func(*Conn) error) error {
 	c.DB.SetInterrupt(ctx)
 	err := fn(c)
 	c.DB.SetInterrupt(context.Background())
+	// Only now, since an interrupted connection does not roll back either. A snapshot that stays open
+	// would show the past to every later read.
+	if !c.DB.GetAutocommit() {
+		if undo := c.run(&rollback); undo != nil {
+			err = cmpErr(err, undo)
+			c.close()
+			f.conns.Add(-1)
+			c = nil
+		}
+	}
 	f.readers <- c
 	if err != nil && ctx.Err() != nil && errors.Is(err, sqlite3.INTERRUPT) {
 		return context.Cause(ctx)

@@ -60,6 +60,35 @@ func TestReadersRunBesideEachOtherAndTheWriter(t *testing.T) {
 	writing.Wait()
 }
 
+// A read whose context ends in the middle of its transaction must not leave the transaction behind:
+// the next read on that connection would see the past.
+func TestAReadThatWasCutOffLeavesNoSnapshot(t *testing.T) {
+	f := openTest(t, Options{Readers: 1})
+	for i := range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := f.Read(ctx, func(c *Conn) error {
+			if err := c.Exec("BEGIN"); err != nil {
+				return err
+			}
+			if err := second(c.count()); err != nil {
+				return err
+			}
+			cancel()
+			return second(c.count())
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the read answers %v", err)
+		}
+		must(t, f.Write(t.Context(), "insert", insert(i)))
+		must(t, f.Read(t.Context(), func(c *Conn) error {
+			if n, err := c.count(); err != nil || n != int64(i+1) {
+				t.Errorf("%d rows (%v), want %d", n, err, i+1)
+			}
+			return nil
+		}))
+	}
+}
+
 func TestReadersNeverTakeTheWriteLock(t *testing.T) {
 	f := openTest(t, Options{})
 	c := other(t, f.Path())

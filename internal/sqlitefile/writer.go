@@ -223,7 +223,7 @@ func (f *File) group(list []*request, room *room) int {
 			return n
 		}
 	}
-	if err := f.writer.DB.Exec("COMMIT"); err != nil {
+	if err := f.writer.run(&commit); err != nil {
 		f.rollback()
 		if len(alive) == 1 {
 			alive[0].err = cmpErr(alive[0].err, f.explain(alive[0].op, err))
@@ -262,7 +262,7 @@ func (f *File) alone(list []*request, room *room) {
 		if !f.writer.DB.GetAutocommit() {
 			if r.err != nil {
 				f.rollback()
-			} else if err := f.writer.DB.Exec("COMMIT"); err != nil {
+			} else if err := f.writer.run(&commit); err != nil {
 				f.rollback()
 				r.err = f.explain(r.op, err)
 			}
@@ -283,7 +283,7 @@ func (f *File) run(r *request) error {
 	if !r.several {
 		return f.explain(r.op, r.fn(f.writer))
 	}
-	if err := f.writer.DB.Exec("SAVEPOINT one"); err != nil {
+	if err := f.writer.run(&savepoint); err != nil {
 		return f.explain(r.op, err)
 	}
 	err := r.fn(f.writer)
@@ -295,7 +295,7 @@ func (f *File) run(r *request) error {
 		}
 		return f.explain(r.op, err)
 	}
-	if err := f.writer.DB.Exec("RELEASE one"); err != nil {
+	if err := f.writer.run(&release); err != nil {
 		f.rollback()
 		return f.explain(r.op, err)
 	}
@@ -307,7 +307,7 @@ func (f *File) run(r *request) error {
 func (f *File) begin(list []*request, room *room) bool {
 	pause := 200 * time.Microsecond
 	for {
-		err := f.writer.DB.Exec("BEGIN IMMEDIATE")
+		err := f.writer.run(&beginImmediate)
 		if err == nil {
 			return true
 		}

@@ -17,6 +17,7 @@ func TestBothDatabases(t *testing.T) {
 			"sql/put.sql":           file("insert into x (k, n, b) values (:k, :n, :b)"),
 			"sql/put_returning.sql": file("insert into x (k, n) values (:k, :n) returning n"),
 			"sql/lock.sql":          file("select n from x where k = :k {{lock}}"),
+			"sql/get.sql":           file("select n from x where k = :k"),
 			"sql/add.sql":           file("update x set n = n + 1 where k = :k"),
 			"sql/list.sql":          file("select k, n, b from x where n >= :least\n and k <> :not --? not\n order by k"),
 		}}
@@ -139,6 +140,39 @@ func TestBothDatabases(t *testing.T) {
 		}
 		if got := list(Args{"least": 22}); got != "b" {
 			t.Errorf("increments were lost: %q", got)
+		}
+		// A read whose context ends in the middle leaves no old snapshot to the reads after it.
+		for i := range 20 {
+			cut, cancel := context.WithCancel(ctx)
+			err := d.Read(cut, func(tx Tx) error {
+				var n int64
+				if _, err := One(tx, "get", Args{"k": "c"}, &n); err != nil {
+					return err
+				}
+				cancel()
+				_, err := One(tx, "get", Args{"k": "c"}, &n)
+				return err
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("a read that is cut off: %v", err)
+			}
+			err = d.Write(ctx, "add", func(tx Tx) error {
+				_, err := tx.Exec("add", Args{"k": "c"})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // so that each connection has its turn
+				var n int64
+				err = d.Read(ctx, func(tx Tx) error {
+					_, err := One(tx, "get", Args{"k": "c"}, &n)
+					return err
+				})
+				if err != nil || n != int64(i+2) {
+					t.Fatalf("after %d changes n is %d, %v", i+1, n, err)
+				}
+			}
 		}
 		for _, wrong := range []Args{{}, {"least": 1.5}} {
 			if err := d.Read(ctx, func(tx Tx) error { return tx.Query("list", wrong, func(Row) error { return nil }) }); err == nil {

@@ -56,10 +56,9 @@ func (d *sqliteDB) write(ctx context.Context, op string, fn func(Tx) error) erro
 func (d *sqliteDB) read(ctx context.Context, fn func(Tx) error) error {
 	return d.file.Read(ctx, func(conn *sqlitefile.Conn) error {
 		if conn.DB.GetAutocommit() { // in memory a read runs inside the writer's transaction
-			if err := conn.Exec("BEGIN"); err != nil {
+			if err := conn.Begin(); err != nil {
 				return err
 			}
-			defer conn.DB.Exec("ROLLBACK") // nothing was written
 		}
 		return fn(&sqliteTx{conn, d.stmts})
 	})
