@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -37,11 +38,12 @@ func (ch Change) check() error {
 }
 
 // change runs fn on an entry and writes the audit, all in one transaction.
-func (b *Outbox) change(ctx context.Context, action, operationID string, ch Change, fn func(c *sqlitefile.Conn, e Entry) (replacedBy string, err error)) error {
+func (b *Outbox) change(ctx context.Context, action, operationID string, ch Change, fn func(c *sqlitefile.Conn, e Entry) (is Entry, next *Entry, err error)) error {
 	if err := ch.check(); err != nil {
 		return err
 	}
 	var patient string
+	var changed []Entry
 	err := b.file.Write(ctx, action, func(c *sqlitefile.Conn) error {
 		e, found := Entry{}, false
 		err := rows(c, selectEntry, func(s *sqlite3.Stmt) error { e, found = scanEntry(s), true; return nil }, operationID)
@@ -52,14 +54,24 @@ func (b *Outbox) change(ctx context.Context, action, operationID string, ch Chan
 			return unknownEntry(operationID)
 		}
 		patient = e.Patient
-		replacedBy, err := fn(c, e)
+		is, next, err := fn(c, e)
 		if err != nil {
 			return err
 		}
-		_, err = run(c, insertAudit, b.millis(), operationID, action, ch.Reason, ch.By, e.State, orNull(string(e.Code)), orNull(replacedBy))
+		if _, err := b.put(c, e, is); err != nil {
+			return err
+		}
+		changed = append(changed[:0], is)
+		replacedBy := ""
+		if next != nil {
+			changed, replacedBy = append(changed, *next), next.OperationID
+		}
+		l := AuditLine{Time: time.UnixMilli(b.millis()), OperationID: operationID, Action: action, Reason: ch.Reason, By: ch.By, State: e.State, Code: string(e.Code), ReplacedBy: replacedBy}
+		_, err = run(c, insertAudit, l.Time.UnixMilli(), l.OperationID, l.Action, l.Reason, l.By, l.State, orNull(l.Code), orNull(l.ReplacedBy), b.seal.audit(&l))
 		return err
 	})
 	if err == nil {
+		b.events.tell(changed...)
 		b.forgetDelay(b.laneOf(patient))
 		b.wake()
 	}
@@ -69,12 +81,16 @@ func (b *Outbox) change(ctx context.Context, action, operationID string, ch Chan
 // Retry makes a conflicted or rejected entry pending again, as it is.
 // Error: [QueueStateConflict] for an entry in another state.
 func (b *Outbox) Retry(ctx context.Context, operationID string, ch Change) error {
-	return b.change(ctx, "retry", operationID, ch, func(c *sqlitefile.Conn, e Entry) (string, error) {
+	return b.change(ctx, "retry", operationID, ch, func(c *sqlitefile.Conn, e Entry) (Entry, *Entry, error) {
 		if e.State != Conflicted && e.State != Rejected {
-			return "", failf(QueueStateConflict, "state", "the entry is %s; only a conflicted or rejected one can be tried again", e.State)
+			return e, nil, failf(QueueStateConflict, "state", "the entry is %s; only a conflicted or rejected one can be tried again", e.State)
 		}
-		_, err := run(c, changeEntry, e.Sequence, Pending, nil, nil, nil, b.millis())
-		return "", err
+		if !b.seal.check(&e) {
+			return e, nil, failf(QueueEntryAltered, "mac", altered+"; replace or discard it")
+		}
+		is := e
+		is.State, is.Code, is.Detail = Pending, "", ""
+		return is, nil, nil
 	})
 }
 
@@ -95,12 +111,13 @@ func givesWay(e Entry, ch Change) error {
 // Errors: [QueueOutcomeUnknown]; [QueueWorkerBusy] while it is being sent;
 // [QueueStateConflict] if it is done.
 func (b *Outbox) Discard(ctx context.Context, operationID string, ch Change) error {
-	return b.change(ctx, "discard", operationID, ch, func(c *sqlitefile.Conn, e Entry) (string, error) {
+	return b.change(ctx, "discard", operationID, ch, func(c *sqlitefile.Conn, e Entry) (Entry, *Entry, error) {
 		if err := givesWay(e, ch); err != nil {
-			return "", err
+			return e, nil, err
 		}
-		_, err := run(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), nil, b.millis())
-		return "", err
+		is := e
+		is.State = Discarded
+		return is, nil, nil
 	})
 }
 
@@ -118,6 +135,9 @@ func (b *Outbox) Replace(ctx context.Context, operationID string, intent record.
 func (b *Outbox) Rebase(ctx context.Context, operationID string, baseVersion int64, ch Change) (newID string, err error) {
 	return b.replace(ctx, "rebase", operationID, ch, func(e Entry) (record.Intent, error) {
 		intent, err := e.Intent(b.o.Limits)
+		if err == nil && (e.State == Quarantined || !b.seal.check(&e)) {
+			err = failf(QueueEntryAltered, "mac", altered+"; replace or discard it")
+		}
 		intent.OperationID, intent.BaseVersion = "", baseVersion
 		return intent, err
 	})
@@ -125,33 +145,32 @@ func (b *Outbox) Rebase(ctx context.Context, operationID string, baseVersion int
 
 func (b *Outbox) replace(ctx context.Context, action, operationID string, ch Change, with func(Entry) (record.Intent, error)) (newID string, err error) {
 	fresh := record.NewID() // outside, since the transaction may run twice
-	err = b.change(ctx, action, operationID, ch, func(c *sqlitefile.Conn, e Entry) (string, error) {
+	err = b.change(ctx, action, operationID, ch, func(c *sqlitefile.Conn, e Entry) (Entry, *Entry, error) {
 		if err := givesWay(e, ch); err != nil {
-			return "", err
+			return e, nil, err
 		}
 		intent, err := with(e)
 		if err != nil {
-			return "", err
+			return e, nil, err
 		}
 		if intent.OperationID == "" {
 			intent.OperationID = fresh
 		}
 		if intent.Patient != e.Patient {
-			return "", failf(record.InvalidMessage, "patient", "the entry is about another patient; a replacement stays in its lane")
+			return e, nil, failf(record.InvalidMessage, "patient", "the entry is about another patient; a replacement stays in its lane")
 		}
 		row, err := b.row(intent)
 		if err != nil {
-			return "", err
+			return e, nil, err
 		}
-		row.Position, newID = e.Position, row.OperationID
-		if _, err := run(c, changeEntry, e.Sequence, Discarded, orNull(string(e.Code)), orNull(e.Detail), newID, b.millis()); err != nil {
-			return "", err
-		}
-		added, err := b.insert(c, row)
+		row.Position, row.replaces, newID = e.Position, true, row.OperationID
+		is := e
+		is.State, is.ReplacedBy = Discarded, newID
+		added, err := b.insert(c, &row)
 		if err == nil && !added {
 			err = failf(QueueOperationIDConflict, "operation_id", "a replacement needs a new operation id")
 		}
-		return newID, err
+		return is, &row, err
 	})
 	if err != nil {
 		return "", err

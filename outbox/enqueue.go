@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -27,7 +28,7 @@ func (b *Outbox) Enqueue(ctx context.Context, intent record.Intent) (operationID
 	var added bool
 	err = b.file.Write(ctx, "enqueue", func(c *sqlitefile.Conn) error {
 		var err error
-		added, err = b.insert(c, row)
+		added, err = b.insert(c, &row)
 		b.step("inserted")
 		return err
 	})
@@ -36,6 +37,7 @@ func (b *Outbox) Enqueue(ctx context.Context, intent record.Intent) (operationID
 	}
 	if added {
 		b.step("enqueued")
+		b.events.tell(row)
 		b.wake()
 	}
 	return row.OperationID, nil
@@ -66,8 +68,8 @@ func (b *Outbox) row(intent record.Intent) (Entry, error) {
 }
 
 // insert adds a row unless its operation is known already, and pins its patient's
-// route. A position of 0 means its own sequence.
-func (b *Outbox) insert(c *sqlitefile.Conn, e Entry) (added bool, err error) {
+// route.
+func (b *Outbox) insert(c *sqlitefile.Conn, e *Entry) (added bool, err error) {
 	known, digest := false, ""
 	err = rows(c, selectDigest, func(s *sqlite3.Stmt) error { known, digest = true, s.ColumnText(0); return nil }, e.OperationID)
 	if err != nil {
@@ -83,18 +85,25 @@ func (b *Outbox) insert(c *sqlitefile.Conn, e Entry) (added bool, err error) {
 	if err := b.checkRoute(r); err != nil {
 		return false, err
 	}
-	switch {
-	case known && digest != e.Digest:
-		return false, failf(QueueOperationIDConflict, "operation_id", "%s stands for another write in this queue; use a new id", e.OperationID)
-	case known:
-		return false, nil
+	if known {
+		return false, sameDigest(e, digest)
 	}
-	var position any
-	if e.Position > 0 {
-		position = e.Position
+	if err := rows(c, selectNext, func(s *sqlite3.Stmt) error { e.Sequence = s.ColumnInt64(0); return nil }); err != nil {
+		return false, err
 	}
-	_, err = run(c, insertEntry, e.OperationID, e.Patient, string(e.Operation), position, string(e.IntentJSON), e.Digest, b.millis())
+	b.place(e)
+	_, err = run(c, insertEntry, e.Sequence, e.OperationID, e.Patient, string(e.Operation), e.Position, string(e.IntentJSON), e.Digest, e.Created.UnixMilli(), e.mac)
 	return err == nil, err
+}
+
+// place completes a new entry whose sequence is known.
+func (b *Outbox) place(e *Entry) {
+	if !e.replaces {
+		e.Position = e.Sequence
+	}
+	e.State, e.Created = Pending, time.UnixMilli(b.millis())
+	e.Changed = e.Created
+	e.mac = b.seal.entry(e)
 }
 
 // route is where a patient's entries go.

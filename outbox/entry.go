@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/ncruces/go-sqlite3"
 
+	"github.com/eda94727/holdfast/internal/sqlitefile"
 	"github.com/eda94727/holdfast/record"
 )
 
@@ -64,10 +65,14 @@ type Entry struct {
 	ReplacedBy string
 	// Created and Changed are times of this computer's clock.
 	Created, Changed time.Time
+
+	resultText string // as it stands in the file
+	replaces   bool   // it takes another's place, and Position is that one's
+	mac        []byte
 }
 
 // entryWidth is the number of columns that scanEntry reads.
-const entryWidth = 16
+const entryWidth = 17
 
 func scanEntry(s *sqlite3.Stmt) Entry {
 	e := Entry{
@@ -76,33 +81,52 @@ func scanEntry(s *sqlite3.Stmt) Entry {
 		Code: record.Code(s.ColumnText(9)), Detail: s.ColumnText(10), Attempts: s.ColumnInt64(11), Unsure: s.ColumnBool(12),
 		ReplacedBy: s.ColumnText(13), Created: time.UnixMilli(s.ColumnInt64(14)), Changed: time.UnixMilli(s.ColumnInt64(15)),
 	}
-	if text := s.ColumnText(8); text != "" {
-		e.Result = new(record.Result)
-		if err := json.Unmarshal([]byte(text), e.Result); err != nil {
-			e.Result, e.Code, e.Detail = nil, QueueEntryAltered, "the result in the file is damaged"
+	e.mac = s.ColumnBlob(16, nil)
+	if e.resultText = s.ColumnText(8); e.resultText != "" {
+		result := new(record.Result)
+		if json.Unmarshal([]byte(e.resultText), result) == nil { // otherwise Verify reports it
+			e.Result = result
 		}
 	}
 	return e
 }
 
+// put writes an entry's new state, where it is still in the old one.
+func (b *Outbox) put(c *sqlitefile.Conn, was, is Entry) (ok bool, err error) {
+	is.Changed = time.UnixMilli(b.millis())
+	n, err := run(c, updateEntry, is.Sequence, was.State, is.State, orNull(is.resultText), orNull(string(is.Code)), orNull(is.Detail), is.Attempts, is.Unsure,
+		orNull(is.ReplacedBy), is.Changed.UnixMilli(), b.seal.entry(&is))
+	return n == 1, err
+}
+
+// altered is the detail of an entry that is not what it was.
+const altered = "the entry in the file is not what was enqueued"
+
 // Intent reads the stored intent and checks that it is what was enqueued. The
 // error is an *[record.Error] with [QueueEntryAltered].
 func (e Entry) Intent(limits record.Limits) (record.Intent, error) {
-	altered := func(what string) (record.Intent, error) {
-		return record.Intent{}, failf(QueueEntryAltered, what, "the entry in the file is not what was enqueued")
+	fail := func(what string) (record.Intent, error) {
+		return record.Intent{}, failf(QueueEntryAltered, what, altered)
 	}
-	limits = envelope(limits)
+	limits = stored(limits, len(e.IntentJSON))
 	intent, err := record.ParseIntent(e.IntentJSON, limits)
 	if err != nil {
-		return altered("intent")
+		return fail("intent")
 	}
 	if intent.OperationID != e.OperationID || intent.Patient != e.Patient || intent.Operation != e.Operation {
-		return altered("operation_id")
+		return fail("operation_id")
 	}
 	if digest, err := record.Digest(e.IntentJSON, limits); err != nil || digest != e.Digest {
-		return altered("digest")
+		return fail("digest")
 	}
 	return intent, nil
+}
+
+// stored widens limits for what is in the file already: it was within the limits
+// once, and is not altered because they are smaller now.
+func stored(l record.Limits, size int) record.Limits {
+	l = envelope(l)
+	return record.Limits{Bytes: max(l.Bytes, size), Depth: max(l.Depth, 1024), Values: max(l.Values, size)}
 }
 
 // envelope widens limits of a resource to those of the intent around it.

@@ -19,6 +19,8 @@ const (
 	// QueueHasNoClient: the queue was opened for looking after it, without a client
 	// that could send.
 	QueueHasNoClient record.Code = "queue_has_no_client"
+	// QueueKeyMismatch: the file does not open with this key, or without one.
+	QueueKeyMismatch record.Code = "queue_key_mismatch"
 	// QueueWorkerBusy: a flush or a migration is at it; try again after it.
 	QueueWorkerBusy record.Code = "queue_worker_busy"
 	// QueueRouteUpdateRequired: the patient's route is not the client's Host for

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -42,12 +43,12 @@ type Stop struct {
 // takes up again what was being sent (F9); and the context's, at whose end the
 // requests that are running are cut off and their entries stay pending.
 func (b *Outbox) Flush(ctx context.Context) (Report, error) {
-	return b.flush(ctx, ctx, func(string) bool { return true })
+	return b.flush(ctx, ctx, false)
 }
 
-// flush is Flush for the lanes that are due. It begins nothing new when stop ends;
-// requests run under work.
-func (b *Outbox) flush(stop, work context.Context, due func(lane string) bool) (Report, error) {
+// flush is Flush, or one round of Run. It begins nothing new when stop ends; requests
+// run under work.
+func (b *Outbox) flush(stop, work context.Context, runner bool) (Report, error) {
 	if b.client == nil {
 		return Report{}, failf(QueueHasNoClient, "client", "the queue was opened without a client, and cannot send")
 	}
@@ -58,13 +59,13 @@ func (b *Outbox) flush(stop, work context.Context, due func(lane string) bool) (
 	defer release()
 	if b.stale.Load() {
 		// Nothing is being sent now, so what says submitted was left behind (F9).
-		err := b.file.WriteOne(stop, "recover", func(c *sqlitefile.Conn) error { _, err := run(c, recoverSubmitted); return err })
+		err := b.file.Write(stop, "recover", b.recover)
 		if err != nil {
 			return Report{}, err
 		}
 		b.stale.Store(false)
 	}
-	f := &flush{b: b, stop: stop, work: work, due: due, lanes: map[string]laneState{}, done: make(chan laneEnd)}
+	f := &flush{b: b, stop: stop, work: work, runner: runner, lanes: map[string]laneState{}, done: make(chan laneEnd)}
 	return f.run()
 }
 
@@ -73,12 +74,13 @@ type laneState int
 const (
 	active  laneState = iota + 1 // a goroutine sends it
 	missed                       // and somebody asked for it meanwhile
-	stopped                      // it cannot go on in this flush
+	stopped                      // it cannot go on in this flush (for Run: see delay)
 )
 
 type laneEnd struct {
 	lane            string
 	sent, committed int
+	more            bool  // it has given way to other lanes
 	stop            *Stop // nil where the lane is empty
 	err             error
 }
@@ -88,13 +90,16 @@ type laneEnd struct {
 type flush struct {
 	b          *Outbox
 	stop, work context.Context
-	due        func(lane string) bool
-	lanes      map[string]laneState
-	running    int
-	again      bool // a lane that has ended was asked for meanwhile
-	done       chan laneEnd
-	report     Report
-	err        error
+	// runner is true for Run, which takes the lanes that are due, a failed one again
+	// when it is due again, and reports nothing.
+	runner  bool
+	crowded atomic.Bool // a lane waits for its turn
+	lanes   map[string]laneState
+	running int
+	again   bool // a lane that has ended was asked for meanwhile
+	done    chan laneEnd
+	report  Report
+	err     error
 }
 
 // run starts lanes, as many at once as may be, until no lane has anything left.
@@ -122,13 +127,28 @@ func (f *flush) goesOn() bool { return f.err == nil && f.stop.Err() == nil }
 func (f *flush) wait() {
 	for f.running > 0 && !f.again {
 		wake := f.b.flushed
+		timer, due := (*time.Timer)(nil), (<-chan time.Time)(nil)
 		if !f.goesOn() {
 			wake = nil
+		} else if f.runner {
+			if wait, any := f.b.nextDue(); any {
+				timer = time.NewTimer(max(wait, 0))
+				due = timer.C
+			}
 		}
+		look := false
 		select {
 		case end := <-f.done:
 			f.again = f.end(end)
 		case <-wake:
+			look = true
+		case <-due:
+			look = true
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if look {
 			return
 		}
 	}
@@ -137,11 +157,11 @@ func (f *flush) wait() {
 // end takes a lane's report. It tells whether the lane was asked for meanwhile.
 func (f *flush) end(e laneEnd) (again bool) {
 	f.running--
-	again = f.lanes[e.lane] == missed && e.stop == nil
+	again = f.lanes[e.lane] == missed && (e.stop == nil || f.runner) || e.more
 	delete(f.lanes, e.lane)
 	f.report.Sent += e.sent
 	f.report.Committed += e.committed
-	if e.stop != nil {
+	if e.stop != nil && !f.runner {
 		f.lanes[e.lane] = stopped
 		f.report.Stops = append(f.report.Stops, *e.stop)
 	}
@@ -155,7 +175,7 @@ func (f *flush) end(e laneEnd) (again bool) {
 // scan starts the lanes that hold something and are not at it. It tells whether it
 // started any.
 func (f *flush) scan() (started bool) {
-	after := ""
+	after, begun := "", time.Now()
 	f.again = false
 	for f.goesOn() {
 		list, err := f.b.laneList(f.stop, after, 256)
@@ -164,6 +184,9 @@ func (f *flush) scan() (started bool) {
 			return started
 		}
 		if len(list) == 0 {
+			if f.runner {
+				f.b.forgetEmpty(begun, f.lanes)
+			}
 			return started
 		}
 		for _, lane := range list {
@@ -175,22 +198,25 @@ func (f *flush) scan() (started bool) {
 			case missed, stopped:
 				continue
 			}
-			if !f.due(lane) {
+			if f.runner && !f.b.due(lane) {
 				continue
 			}
 			for f.running >= f.b.o.Parallel {
+				f.crowded.Store(true)
 				f.again = f.end(<-f.done) || f.again
 			}
+			f.crowded.Store(false)
 			if !f.goesOn() {
 				return started
 			}
 			started = true
 			f.lanes[lane] = active
 			f.running++
+			f.b.laneStarts(lane)
 			go func() {
 				l := laneRun{f: f, lane: lane}
 				l.run()
-				f.done <- laneEnd{lane, l.sent, l.committed, l.stop, l.err}
+				f.done <- laneEnd{lane, l.sent, l.committed, l.more, l.stop, l.err}
 			}()
 		}
 	}

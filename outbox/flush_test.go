@@ -82,7 +82,7 @@ func TestF2LanesAreInOrderAndDoNotBlockEachOther(t *testing.T) {
 	}
 	// Each state but pending stops a lane.
 	for _, state := range []State{Conflicted, Rejected, Quarantined} {
-		sql(t, w.path, "update queue set state = '"+string(state)+"' where operation_id = '"+blocked[0]+"'")
+		execSQL(t, w.path, "update queue set state = '"+string(state)+"' where operation_id = '"+blocked[0]+"'")
 		if r := flushed(t, b); r.Sent != 0 || len(r.Stops) != 1 || r.Stops[0].State != state {
 			t.Errorf("%s: %+v", state, r)
 		}
@@ -466,12 +466,12 @@ func TestF9NothingStaysSubmitted(t *testing.T) {
 				w.a.code(record.RecordFrozen)
 			}
 			id := enqueue(t, b, create(p))[0]
-			sql(t, w.path, fail)
+			execSQL(t, w.path, fail)
 			if _, err := b.Flush(context.Background()); err == nil {
 				t.Error("the flush tells nothing")
 			}
 			expect(t, b, id, Submitted, "")
-			sql(t, w.path, "drop trigger fail")
+			execSQL(t, w.path, "drop trigger fail")
 			w.a.unwrap()
 			if r := flushed(t, b); r.Committed != 1 {
 				t.Errorf("%+v", r)
@@ -554,7 +554,7 @@ func TestAnAlteredEntryIsQuarantined(t *testing.T) {
 			p := w.patient()
 			b := w.open(w.client())
 			enqueue(t, b, create(p), create(p))
-			sql(t, w.path, "update queue set "+change+" where sequence = 1")
+			execSQL(t, w.path, "update queue set "+change+" where sequence = 1")
 			r := flushed(t, b)
 			if r.Sent != 0 || len(r.Stops) != 1 || r.Stops[0].State != Quarantined || r.Stops[0].Code != QueueEntryAltered {
 				t.Errorf("%+v", r)

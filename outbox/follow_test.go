@@ -40,7 +40,7 @@ func TestM2TheDocumentIsVerified(t *testing.T) {
 	ctx := context.Background()
 	wantCode(t, b.FollowMigration(ctx, p, "x", address), record.InvalidDiscovery)
 	// The route's generation is the floor, also where the client's own is lower.
-	sql(t, w.path, "update queue_routes set generation = 3")
+	execSQL(t, w.path, "update queue_routes set generation = 3")
 	wantCode(t, b.FollowMigration(ctx, p, document, address), record.StaleDiscoveryGeneration)
 	if l, _ := k.Location(p); l.Generation != 1 {
 		t.Errorf("the client follows a document that was refused: %+v", l)
@@ -69,7 +69,7 @@ func TestM4GenerationsRise(t *testing.T) {
 	w, _, b, p, _, document, address := moved(t)
 	ctx := context.Background()
 	set := func(host, generation string) {
-		sql(t, w.path, "update queue_routes set host = '"+host+"', generation = "+generation)
+		execSQL(t, w.path, "update queue_routes set host = '"+host+"', generation = "+generation)
 	}
 	set(w.a.host.ID(), "2") // another Host of the same generation
 	wantCode(t, b.FollowMigration(ctx, p, document, address), record.StaleDiscoveryGeneration)
@@ -159,7 +159,7 @@ func TestAFlushFollowsByItself(t *testing.T) {
 	w.move(q)
 	_, err := k.Locate(ctx, q)
 	must(t, err)
-	sql(t, w.path, "update queue set state = 'pending' where operation_id = '"+ids[2]+"'")
+	execSQL(t, w.path, "update queue set state = 'pending' where operation_id = '"+ids[2]+"'")
 	if r := flushed(t, b); r.Committed != 1 || r.Sent != 1 {
 		t.Errorf("%+v", r)
 	}

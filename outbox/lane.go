@@ -19,13 +19,18 @@ type laneRun struct {
 
 	followed        bool // the Directory was asked once in this flush
 	sent, committed int
+	more            bool
 	stop            *Stop
 	err             error
 }
 
-// run sends until the lane is empty or stops.
+// run sends until the lane is empty or stops, or others want their turn.
 func (l *laneRun) run() {
-	for l.f.stop.Err() == nil {
+	for n := 0; l.f.stop.Err() == nil; n++ {
+		if n > 0 && l.f.crowded.Load() {
+			l.more = true
+			return
+		}
 		list, err := l.f.b.batch(l.f.stop, l.lane)
 		if err != nil {
 			l.err = err
@@ -118,6 +123,9 @@ func (l *laneRun) ready(q *queued, submitted bool) (record.Intent, bool) {
 		l.stop.RetryAfter = o.retryAfter
 	}
 	intent, err := q.Intent(b.o.Limits)
+	if err == nil && !b.seal.check(&q.Entry) {
+		err = failf(QueueEntryAltered, "mac", altered)
+	}
 	if err != nil {
 		o := failed(err)
 		o.state, o.unsure = Quarantined, q.Unsure
@@ -205,11 +213,11 @@ func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) outc
 		}
 	}
 	if a.err == nil {
-		a.err = b.checkReceipt(a.result, intent)
+		a.err = b.checkReceipt(a.result, intent, b.client.Subject())
 	}
 	if a.err != nil {
 		o := failed(a.err)
-		o.unsure = unsureAfter(o.code, q.Unsure)
+		o.unsure = b.unsureAfter(o.code, q.Unsure)
 		return o
 	}
 	return outcome{state: Committed, result: &a.result}
@@ -218,11 +226,11 @@ func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) outc
 // checkReceipt believes a success only with a receipt of this very operation
 // (F10). The client has checked it before, against the Host; here it is checked
 // against what stands in the queue.
-func (b *Outbox) checkReceipt(result record.Result, intent record.Intent) error {
+func (b *Outbox) checkReceipt(result record.Result, intent record.Intent, subject string) error {
 	if result.Receipt == "" && b.o.NoReceipts {
 		return nil
 	}
-	r, err := intent.Request(b.o.Limits)
+	r, err := intent.Request(stored(b.o.Limits, len(intent.Resource)))
 	if err != nil {
 		return err
 	}
@@ -233,7 +241,7 @@ func (b *Outbox) checkReceipt(result record.Result, intent record.Intent) error 
 	if err != nil {
 		return err
 	}
-	return receipt.Covers(intent.Patient, b.client.Subject(), intent.OperationID, record.Fingerprint(r.Method, r.Path, r.IfMatch, r.Body))
+	return receipt.Covers(intent.Patient, subject, intent.OperationID, record.Fingerprint(r.Method, r.Path, r.IfMatch, r.Body))
 }
 
 // failed is the outcome of an error, by the table of codes (F7, F8).
@@ -275,8 +283,12 @@ func detailOf(e *record.Error) string {
 // unsureAfter tells whether the Host may have done the write after all, once an
 // attempt came to a code. A Host looks for the operation's receipt before it judges
 // the write, so its judgement says that it was not done before either; what it says
-// earlier (about the token, say) is about this attempt alone.
-func unsureAfter(code record.Code, before bool) bool {
+// earlier (about the token, say) is about this attempt alone. A server that knows
+// no receipts cannot tell.
+func (b *Outbox) unsureAfter(code record.Code, before bool) bool {
+	if b.o.NoReceipts && code.Class() != record.Pending {
+		return before
+	}
 	switch code {
 	case record.VersionConflict, record.OperationIDConflict, record.InvalidResource, record.InvalidResourceID, record.InvalidResourceCode,
 		record.InvalidResourceStatus, record.InvalidLabCategory, record.WrongResourcePatient, record.UnsupportedResourceContent,
@@ -292,52 +304,61 @@ func unsureAfter(code record.Code, before bool) bool {
 // submit puts submitted on disk before anything is sent (F3). It tells whether the
 // entry was pending still.
 func (b *Outbox) submit(ctx context.Context, e Entry) (ok bool, err error) {
-	err = b.file.WriteOne(ctx, "submit", func(c *sqlitefile.Conn) error {
-		n, err := run(c, submitEntry, e.Sequence, b.millis())
-		ok = n == 1
+	err = b.file.WriteOne(ctx, "submit", func(c *sqlitefile.Conn) (err error) {
+		ok, err = b.put(c, e, e.submitted())
 		return err
 	})
 	if err != nil {
 		b.stale.Store(true) // whether the commit came through is not certain
 	} else if ok {
+		b.events.tell(e.submitted())
 		b.step("submitted")
 	}
 	return ok, err
+}
+
+// submitted is the entry as it is being sent.
+func (e Entry) submitted() Entry {
+	e.State, e.Attempts, e.Unsure, e.Code, e.Detail = Submitted, e.Attempts+1, true, "", ""
+	return e
 }
 
 // settle writes down what an attempt came to and, after a success, that the next
 // one is being sent, in one transaction. It tells whether that one was pending
 // still. The caller's context does not count: an outcome is always written.
 func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err error) {
-	var result any
+	was := q.Entry.submitted()
+	is := was
+	is.State, is.Result, is.Code, is.Detail, is.Unsure = o.state, o.result, o.code, o.detail, o.unsure
 	if o.result != nil {
 		raw, err := json.Marshal(o.result)
 		if err != nil {
 			return false, fmt.Errorf("outbox: write down a result: %w", err)
 		}
-		result = string(raw)
+		is.resultText = string(raw)
 	}
 	err = b.file.Write(context.Background(), "settle", func(c *sqlitefile.Conn) error {
 		submitted = false
-		now := b.millis()
-		if _, err := run(c, settleEntry, q.Sequence, o.state, result, orNull(string(o.code)), orNull(o.detail), o.unsure, now); err != nil {
+		if _, err := b.put(c, was, is); err != nil {
 			return err
 		}
 		if o.state != Committed || next == nil {
 			return nil
 		}
-		n, err := run(c, submitEntry, next.Sequence, now)
-		submitted = n == 1
+		var err error
+		submitted, err = b.put(c, next.Entry, next.Entry.submitted())
 		return err
 	})
 	if err != nil {
 		b.stale.Store(true)
 		return false, err
 	}
+	b.events.tell(is)
 	if o.state == Committed {
 		b.step("committed")
 	}
 	if submitted {
+		b.events.tell(next.Entry.submitted())
 		b.step("submitted")
 	}
 	return submitted, nil
@@ -345,8 +366,14 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err
 
 // note writes down why an entry was not even sent.
 func (b *Outbox) note(e Entry, o outcome) error {
-	return b.file.WriteOne(context.Background(), "note", func(c *sqlitefile.Conn) error {
-		_, err := run(c, noteEntry, e.Sequence, o.state, orNull(string(o.code)), orNull(o.detail), b.millis())
-		return err
-	})
+	is := e
+	is.State, is.Code, is.Detail = o.state, o.code, o.detail
+	if is.State == e.State && is.Code == e.Code && is.Detail == e.Detail {
+		return nil
+	}
+	err := b.file.WriteOne(context.Background(), "note", func(c *sqlitefile.Conn) error { _, err := b.put(c, e, is); return err })
+	if err == nil {
+		b.events.tell(is)
+	}
+	return err
 }

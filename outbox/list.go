@@ -43,6 +43,8 @@ func (b *Outbox) Entries(ctx context.Context, f Filter) ([]Entry, error) {
 	}
 	q, args := listAll, []any{f.After, f.Limit, wanted}
 	switch {
+	case f.Patient != "" && onlyOpen:
+		q, args = listLane, append(args, f.Patient)
 	case f.Patient != "":
 		q, args = listPatient, append(args, f.Patient)
 	case onlyOpen:
@@ -139,6 +141,8 @@ type AuditLine struct {
 	Code  string
 	// ReplacedBy is the operation id of the entry that took the place.
 	ReplacedBy string
+
+	mac []byte
 }
 
 // Audit returns the lines of changes by hand behind the line with the id after, at
@@ -154,12 +158,16 @@ func (b *Outbox) Audit(ctx context.Context, operationID string, after int64, lim
 	err = b.file.Read(ctx, func(c *sqlitefile.Conn) error {
 		list = list[:0]
 		return rows(c, q, func(s *sqlite3.Stmt) error {
-			list = append(list, AuditLine{s.ColumnInt64(0), time.UnixMilli(s.ColumnInt64(1)), s.ColumnText(2), s.ColumnText(3), s.ColumnText(4),
-				s.ColumnText(5), State(s.ColumnText(6)), s.ColumnText(7), s.ColumnText(8)})
+			list = append(list, scanAudit(s))
 			return nil
 		}, args...)
 	})
 	return list, err
+}
+
+func scanAudit(s *sqlite3.Stmt) AuditLine {
+	return AuditLine{s.ColumnInt64(0), time.UnixMilli(s.ColumnInt64(1)), s.ColumnText(2), s.ColumnText(3), s.ColumnText(4),
+		s.ColumnText(5), State(s.ColumnText(6)), s.ColumnText(7), s.ColumnText(8), s.ColumnBlob(9, nil)}
 }
 
 // pruneBatch is how many rows one transaction of a prune looks at.

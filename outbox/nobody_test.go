@@ -62,7 +62,7 @@ func TestWithoutAClientNoQueueIsMade(t *testing.T) {
 		t.Errorf("it leaves %v, %v", left, err)
 	}
 	path = filepath.Join(dir, "other.db")
-	sql(t, path, "create table other (x)")
+	execSQL(t, path, "create table other (x)")
 	_, err = Open(ctx, path, nil, Options{})
 	wantCode(t, err, UnknownQueue)
 	if number(t, path, "select count(*) from sqlite_schema where name = 'other' or name like '%queue%' or name = 'owner'") != 1 {

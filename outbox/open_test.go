@@ -49,7 +49,7 @@ func TestO3SubmittedBecomesPending(t *testing.T) {
 	}
 	must(t, b.Close())
 	for i, s := range states {
-		sql(t, w.path, "update queue set state = '"+string(s)+"', error = 'kept' where operation_id = '"+ids[i]+"'")
+		execSQL(t, w.path, "update queue set state = '"+string(s)+"', error = 'kept' where operation_id = '"+ids[i]+"'")
 	}
 	b = w.open(k)
 	for i, s := range states {
@@ -76,7 +76,7 @@ func TestO4EveryLaneHasARoute(t *testing.T) {
 	enqueue(t, b, create(p), create(q))
 	must(t, b.Close())
 	// One without a route, and one with a route that is not the client's.
-	sql(t, w.path, `delete from queue_routes where patient = '`+p+`'; update queue_routes set host = 'x', generation = 7, address = 'y' where patient = '`+q+`'`)
+	execSQL(t, w.path, `delete from queue_routes where patient = '`+p+`'; update queue_routes set host = 'x', generation = 7, address = 'y' where patient = '`+q+`'`)
 	b = w.open(k)
 	r, found, err := b.Route(ctx, p)
 	if want := (Route{p, w.a.host.ID(), 1, w.directory.Address(p)}); err != nil || !found || r != want {
@@ -102,7 +102,7 @@ func TestO5OneOwnerProcess(t *testing.T) {
 	_, err = Open(context.Background(), link, k, Options{})
 	wantCode(t, err, QueueInUse)
 	// Others may share the file itself.
-	sql(t, w.path, "create table forms (id integer primary key)")
+	execSQL(t, w.path, "create table forms (id integer primary key)")
 	// From another process, and after its death: TestO5TheLockDiesWithItsProcess.
 }
 
@@ -135,7 +135,7 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 	if err := b.Run(ctx); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v", err)
 	}
-	sql(t, w.path, "update queue_format set version = 2")
+	execSQL(t, w.path, "update queue_format set version = 2")
 	if _, err := w.tryOpen(k); err == nil || !strings.Contains(err.Error(), "newer program") {
 		t.Errorf("%v", err)
 	}

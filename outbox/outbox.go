@@ -1,7 +1,9 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,6 +37,10 @@ type Options struct {
 	// NoReceipts is for servers that know no receipts: a result without one is then
 	// a success.
 	NoReceipts bool
+	// Key encrypts the file and authenticates each row: [KeySize] random bytes, which
+	// the application keeps elsewhere. It is needed at every opening; without it the
+	// file cannot be read by anybody. Nil means a file without either.
+	Key []byte
 	// Limits bounds a resource; the zero value means record's defaults (1 MiB).
 	// The client and the Host must take as much.
 	Limits record.Limits
@@ -48,6 +54,8 @@ type Options struct {
 	// Now is the clock of the times in entries; nil means time.Now. Nothing
 	// depends on it.
 	Now func() time.Time
+
+	vfs string // of the encrypted or plain file; for tests
 }
 
 // Outbox is an open queue file. Its methods are safe for concurrent use.
@@ -62,12 +70,23 @@ type Outbox struct {
 	busy chan struct{}
 	// stale is true after an outcome could not be written down (F9).
 	stale atomic.Bool
+	// seal is nil without a key.
+	seal     *seal
+	instance string
 	// step is called at the points where a test kills the process.
 	step func(point string)
+
+	events listeners
+	// shared is closed when the application uses transactions of its own, which
+	// nobody tells Run of.
+	shared    chan struct{}
+	shareOnce sync.Once
+	uri       string
 
 	closed  chan struct{}
 	mu      sync.Mutex
 	delays  map[string]delay // by lane; for Run
+	touched map[string]bool  // the lanes that are being sent: changed by hand meanwhile
 	flushed chan struct{}    // wakes a flush that is under way
 	woken   chan struct{}    // wakes Run
 }
@@ -80,6 +99,7 @@ type Outbox struct {
 // by hand, and [Outbox.Flush] and [Outbox.Run] are refused with [QueueHasNoClient].
 //
 // Errors: [QueueInUse] if it is open already, in this process or another (O5);
+// [QueueKeyMismatch] if it does not open with [Options.Key], or its absence;
 // [WrongQueueOwner] if it belongs to another application (O2); [UnknownQueue] if
 // there is no client and no queue; and those of the file system.
 func Open(ctx context.Context, path string, client Client, o Options) (*Outbox, error) {
@@ -108,17 +128,39 @@ func Open(ctx context.Context, path string, client Client, o Options) (*Outbox, 
 	if err != nil {
 		return nil, err
 	}
-	b := &Outbox{lock: lock, client: client, o: o, busy: make(chan struct{}, 1), delays: map[string]delay{}, step: func(string) {},
-		flushed: make(chan struct{}, 1), woken: make(chan struct{}, 1), closed: make(chan struct{})}
-	if b.file, err = sqlitefile.Open(ctx, path, sqlitefile.Options{Synchronous: sqlitefile.Full}); err == nil {
+	b := &Outbox{lock: lock, client: client, o: o, busy: make(chan struct{}, 1), delays: map[string]delay{}, touched: map[string]bool{}, step: func(string) {},
+		flushed: make(chan struct{}, 1), woken: make(chan struct{}, 1), closed: make(chan struct{}), shared: make(chan struct{})}
+	if err := b.open(ctx, path); err != nil {
+		return nil, errors.Join(fmt.Errorf("outbox: open %s: %w", path, err), lock.Close())
+	}
+	return b, nil
+}
+
+func (b *Outbox) open(ctx context.Context, path string) (err error) {
+	o := sqlitefile.Options{Synchronous: sqlitefile.Full}
+	if b.o.vfs != "" {
+		o.URI = "vfs=" + b.o.vfs
+	}
+	b.instance = rand.Text()
+	if b.o.Key != nil {
+		file, rows, err := keys(b.o.Key)
+		if err != nil {
+			return err
+		}
+		b.o.Key = nil
+		b.seal = &seal{key: rows}
+		o.URI = uri(cmp.Or(b.o.vfs, defaultVFS), file)
+	}
+	b.uri = sqlitefile.Name(path, o.URI)
+	if b.file, err = sqlitefile.Open(ctx, path, o); err == nil {
 		if err = b.file.Write(ctx, "open the queue", b.prepare); err != nil {
 			b.file.Close()
 		}
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("outbox: open %s: %w", path, err), lock.Close())
+	if errors.Is(err, sqlitefile.ErrNotDatabase) {
+		return &record.Error{Code: QueueKeyMismatch, Field: "key", Detail: "the file is encrypted with another key, or with one or none where none or one is given, or it is no database", Err: err}
 	}
-	return b, nil
+	return err
 }
 
 // takeLock locks a file beside the queue for as long as the process lives. Links
@@ -163,9 +205,19 @@ func (b *Outbox) prepare(c *sqlitefile.Conn) error {
 	if err := c.Exec(schemaSQL); err != nil {
 		return err
 	}
-	var version int64
-	if err := rows(c, selectFormat, func(s *sqlite3.Stmt) error { version = s.ColumnInt64(0); return nil }); err != nil {
+	if _, err := run(c, insertFormat, b.instance); err != nil {
 		return err
+	}
+	var version int64
+	err := rows(c, selectFormat, func(s *sqlite3.Stmt) error {
+		version, b.instance = s.ColumnInt64(0), s.ColumnText(1)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if b.seal != nil {
+		b.seal.instance = b.instance
 	}
 	if version != 1 {
 		return fmt.Errorf("the queue has format %d, and this program knows 1; use a newer program", version)
@@ -175,17 +227,37 @@ func (b *Outbox) prepare(c *sqlitefile.Conn) error {
 			return err
 		}
 	}
-	if _, err := run(c, recoverSubmitted); err != nil {
+	if err := b.recover(c); err != nil {
 		return err
 	}
 	var unrouted []string
-	err := rows(c, selectUnrouted, func(s *sqlite3.Stmt) error { unrouted = append(unrouted, s.ColumnText(0)); return nil })
+	err = rows(c, selectUnrouted, func(s *sqlite3.Stmt) error { unrouted = append(unrouted, s.ColumnText(0)); return nil })
 	for _, patient := range unrouted {
 		if err == nil {
 			err = b.pin(c, patient)
 		}
 	}
 	return err
+}
+
+// recover makes pending what was being sent: nobody knows what became of it (O3,
+// F9). What was altered meanwhile is left for the flush to set aside.
+func (b *Outbox) recover(c *sqlitefile.Conn) error {
+	var list []Entry
+	if err := rows(c, selectSubmitted, func(s *sqlite3.Stmt) error { list = append(list, scanEntry(s)); return nil }); err != nil {
+		return err
+	}
+	for _, e := range list {
+		was := e
+		e.State, e.Unsure = Pending, true
+		if !b.seal.check(&was) {
+			e.State, e.Code, e.Detail = Quarantined, QueueEntryAltered, altered
+		}
+		if _, err := b.put(c, was, e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkOwner makes the client's subject the owner of a new file, and of no other.

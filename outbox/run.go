@@ -52,13 +52,23 @@ type delay struct {
 	until    time.Time // zero: not before somebody has changed its entry
 }
 
+// laneStarts begins to note whether somebody changes an entry of the lane by hand
+// while it is being sent.
+func (b *Outbox) laneStarts(lane string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.touched[lane] = false
+}
+
 // laneEnded keeps when a lane is due again.
 func (b *Outbox) laneEnded(e laneEnd) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	touched := b.touched[e.lane]
+	delete(b.touched, e.lane)
 	switch {
 	case e.err != nil:
-	case e.stop == nil:
+	case e.stop == nil || touched: // what stopped it may be settled by now
 		delete(b.delays, e.lane)
 	case e.stop.State == Pending || e.stop.State == Submitted:
 		d := b.delays[e.lane]
@@ -77,6 +87,21 @@ func (b *Outbox) forgetDelay(lane string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.delays, lane)
+	if _, running := b.touched[lane]; running {
+		b.touched[lane] = true
+	}
+}
+
+// forgetEmpty forgets lanes that were due before a look at all lanes and have not
+// been started by it: there is nothing in them any more.
+func (b *Outbox) forgetEmpty(before time.Time, started map[string]laneState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for lane, d := range b.delays {
+		if _, running := started[lane]; !running && !d.until.IsZero() && d.until.Before(before) {
+			delete(b.delays, lane)
+		}
+	}
 }
 
 func (b *Outbox) due(lane string) bool {
@@ -130,9 +155,10 @@ func (b *Outbox) Run(ctx context.Context) error {
 		case <-ended:
 		}
 	}()
+	go b.watchShared(ended)
 	failures := 0
 	for {
-		_, err := b.flush(ctx, work, b.due)
+		_, err := b.flush(ctx, work, true)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -158,9 +184,32 @@ func (b *Outbox) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case <-b.closed:
+			timer.Stop()
+			return ErrClosed
 		case <-wake:
 			timer.Stop()
 		case <-timer.C:
+		}
+	}
+}
+
+// watchShared wakes the runner after commits of others, once the application has put
+// an entry into a transaction of its own.
+func (b *Outbox) watchShared(ended <-chan struct{}) {
+	select {
+	case <-b.shared:
+	case <-ended:
+		return
+	}
+	changes, cancel := b.file.Changes()
+	defer cancel()
+	for {
+		select {
+		case <-changes:
+			b.wake()
+		case <-ended:
+			return
 		}
 	}
 }

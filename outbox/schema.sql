@@ -3,14 +3,16 @@ create table if not exists owner (
   application text not null
 ) strict;
 
+-- instance names this file, so that its rows are good in no other.
 create table if not exists queue_format (
   id integer primary key check (id = 1),
-  version integer not null
+  version integer not null,
+  instance text not null
 ) strict;
-insert into queue_format (id, version) values (1, 1) on conflict (id) do nothing;
 
 -- position is the entry's place in its lane: its own sequence, or that of the entry that it replaces.
--- unsure is 1 while the Host may have done the write without our knowing. Times are milliseconds since 1970.
+-- unsure is 1 while the Host may have done the write without our knowing. Times are milliseconds since 1970. mac authenticates
+-- the row where the application gave a key; see seal.go.
 create table if not exists queue (
   sequence integer primary key autoincrement,
   operation_id text not null unique,
@@ -27,7 +29,8 @@ create table if not exists queue (
   unsure integer not null default 0,
   replaced_by text,
   created integer not null,
-  changed integer not null
+  changed integer not null,
+  mac blob
 ) strict;
 
 -- What is done is most of a queue, so the indexes that a flush walks leave it out.
@@ -60,6 +63,7 @@ create table if not exists queue_audit (
   actor text not null,
   state text not null,
   error text,
-  replaced_by text
+  replaced_by text,
+  mac blob
 ) strict;
 create index if not exists queue_audit_operation on queue_audit (operation_id, id);

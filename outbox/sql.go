@@ -19,17 +19,19 @@ const open = `state not in ('committed', 'discarded')`
 func query(name, sql string) *sqlitefile.Query { return &sqlitefile.Query{Name: name, SQL: sql} }
 
 const entryColumns = `q.sequence, q.operation_id, q.patient, q.operation, q.position, q.intent, q.digest, q.state, coalesce(q.result, ''), coalesce(q.error, ''), coalesce(q.detail, ''),
-	q.attempts, q.unsure, coalesce(q.replaced_by, ''), q.created, q.changed`
+	q.attempts, q.unsure, coalesce(q.replaced_by, ''), q.created, q.changed, q.mac`
 
 var (
-	selectFormat = query("format", `select version from queue_format where id = 1`)
+	insertFormat = query("format", `insert into queue_format (id, version, instance) values (1, 1, ?1) on conflict (id) do nothing`)
+	selectFormat = query("format", `select version, instance from queue_format where id = 1`)
+	quickCheck   = query("check", `pragma quick_check(10)`)
 	selectTable  = query("table", `select 1 from sqlite_schema where type = 'table' and name = 'queue_format'`)
 	insertOwner  = query("owner", `insert into owner (id, application) values (1, ?1) on conflict (id) do nothing`)
 	selectOwner  = query("owner", `select application from owner where id = 1`)
 
 	// O3 and F9: nobody knows what became of these.
-	recoverSubmitted = query("recover", `update queue set state = 'pending', unsure = 1 where sequence in (select sequence from queue indexed by queue_open where state = 'submitted' and `+open+`)`)
-	selectUnrouted   = query("unrouted", `with recursive lanes (patient) as (
+	selectSubmitted = query("recover", `select `+entryColumns+` from queue q indexed by queue_open where q.state = 'submitted' and q.`+open+` order by q.sequence`)
+	selectUnrouted  = query("unrouted", `with recursive lanes (patient) as (
 		select (select patient from queue indexed by queue_lanes where `+open+` order by patient limit 1)
 		union all
 		select (select patient from queue indexed by queue_lanes where `+open+` and patient > lanes.patient order by patient limit 1) from lanes where lanes.patient is not null)
@@ -40,9 +42,10 @@ var (
 	updateRoute = query("change route", `update queue_routes set host = ?2, generation = ?3, address = ?4 where patient = ?1`)
 
 	selectDigest = query("known operation", `select digest from queue where operation_id = ?1 union all select digest from queue_past where operation_id = ?1 limit 1`)
-	// The sequence is taken from SQLite's own counter, so that it can be the position too.
-	insertEntry = query("enqueue", `insert into queue (sequence, operation_id, patient, operation, position, intent, digest, state, created, changed)
-		select n, ?1, ?2, ?3, coalesce(?4, n), ?5, ?6, 'pending', ?7, ?7 from (select 1 + coalesce((select seq from sqlite_sequence where name = 'queue'), 0) as n)`)
+	// The sequence is taken from SQLite's own counter beforehand, so that it can be the position and be authenticated.
+	selectNext  = query("next sequence", `select 1 + coalesce((select seq from sqlite_sequence where name = 'queue'), 0)`)
+	insertEntry = query("enqueue", `insert into queue (sequence, operation_id, patient, operation, position, intent, digest, state, created, changed, mac)
+		values (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8, ?8, ?9)`)
 
 	selectLanes = query("lanes", `with recursive lanes (patient) as (
 		select (select patient from queue indexed by queue_lanes where `+open+` and patient > ?1 order by patient limit 1)
@@ -56,20 +59,20 @@ var (
 		from queue q indexed by queue_line left join queue_routes r on r.patient = q.patient
 		where q.`+open+` order by q.position limit ?1`)
 
-	submitEntry = query("submit", `update queue set state = 'submitted', attempts = attempts + 1, unsure = 1, error = null, detail = null, changed = ?2 where sequence = ?1 and state = 'pending'`)
-	settleEntry = query("settle", `update queue set state = ?2, result = ?3, error = ?4, detail = ?5, unsure = ?6, changed = ?7 where sequence = ?1 and state = 'submitted'`)
-	noteEntry   = query("note", `update queue set state = ?2, error = ?3, detail = ?4, changed = ?5 where sequence = ?1 and state = 'pending'`)
+	// Every change of an entry is this one, from a state that is known.
+	updateEntry = query("change entry", `update queue set state = ?3, result = ?4, error = ?5, detail = ?6, attempts = ?7, unsure = ?8, replaced_by = ?9, changed = ?10, mac = ?11
+		where sequence = ?1 and state = ?2`)
 
 	selectEntry   = query("entry", `select `+entryColumns+` from queue q where operation_id = ?1`)
-	changeEntry   = query("change", `update queue set state = ?2, error = ?3, detail = ?4, replaced_by = ?5, changed = ?6 where sequence = ?1`)
-	insertAudit   = query("audit", `insert into queue_audit (at, operation_id, action, reason, actor, state, error, replaced_by) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`)
-	selectAudit   = query("audit", `select id, at, operation_id, action, reason, actor, state, coalesce(error, ''), coalesce(replaced_by, '') from queue_audit where id > ?1 order by id limit ?2`)
-	selectHistory = query("audit of an entry", `select id, at, operation_id, action, reason, actor, state, coalesce(error, ''), coalesce(replaced_by, '') from queue_audit where operation_id = ?3 and id > ?1 order by id limit ?2`)
+	insertAudit   = query("audit", `insert into queue_audit (at, operation_id, action, reason, actor, state, error, replaced_by, mac) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)`)
+	selectAudit   = query("audit", `select id, at, operation_id, action, reason, actor, state, coalesce(error, ''), coalesce(replaced_by, ''), mac from queue_audit where id > ?1 order by id limit ?2`)
+	selectHistory = query("audit of an entry", `select id, at, operation_id, action, reason, actor, state, coalesce(error, ''), coalesce(replaced_by, ''), mac from queue_audit where operation_id = ?3 and id > ?1 order by id limit ?2`)
 
 	// ?1 is the sequence behind which a page begins, ?2 its size, ?3 the wanted states between commas.
 	listAll     = query("list", `select `+entryColumns+` from queue q where q.sequence > ?1 and instr(?3, ',' || q.state || ',') > 0 order by q.sequence limit ?2`)
 	listOpen    = query("list open", `select `+entryColumns+` from queue q indexed by queue_open where q.sequence > ?1 and q.`+open+` and instr(?3, ',' || q.state || ',') > 0 order by q.sequence limit ?2`)
 	listGone    = query("list discarded", `select `+entryColumns+` from queue q indexed by queue_gone where q.sequence > ?1 and q.state = 'discarded' and instr(?3, ',' || q.state || ',') > 0 order by q.sequence limit ?2`)
+	listLane    = query("list lane", `select `+entryColumns+` from queue q indexed by queue_lanes where q.patient = ?4 and q.sequence > ?1 and q.`+open+` and instr(?3, ',' || q.state || ',') > 0 order by q.sequence limit ?2`)
 	listPatient = query("list patient", `select `+entryColumns+` from queue q indexed by queue_patient where q.patient = ?4 and q.sequence > ?1 and instr(?3, ',' || q.state || ',') > 0 order by q.sequence limit ?2`)
 
 	selectDepth = query("depth", `select state, count(*), min(created) from queue indexed by queue_lanes where `+open+` group by state`)
@@ -105,6 +108,12 @@ func bind(c *sqlitefile.Conn, q *sqlitefile.Query, args []any) (*sqlite3.Stmt, e
 			err = s.BindInt64(i+1, v)
 		case bool:
 			err = s.BindBool(i+1, v)
+		case []byte:
+			if v == nil {
+				err = s.BindNull(i + 1)
+			} else {
+				err = s.BindBlob(i+1, v)
+			}
 		default:
 			err = fmt.Errorf("a %T", arg)
 		}

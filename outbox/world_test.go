@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // world is a real Directory and two real Hosts over TLS, an application that may
 // write to the records at Host a, and places where a test can interfere.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	directory *service.Service
 	dirServer *httptest.Server
 	pin       directory.Pin
@@ -99,7 +99,7 @@ func (s *station) code(code record.Code, header ...string) {
 	})
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := context.Background()
 	w := &world{t: t, appKey: record.NewKey(), state: t.TempDir(), path: filepath.Join(t.TempDir(), "queue.db")}
@@ -248,8 +248,8 @@ func wantCode(t testing.TB, err error, code record.Code) {
 	}
 }
 
-// sql runs SQL on a connection of another program.
-func sql(t testing.TB, path, text string) {
+// execSQL runs SQL on a connection of another program.
+func execSQL(t testing.TB, path, text string) {
 	t.Helper()
 	c, err := sqlite3.Open(path)
 	must(t, err)

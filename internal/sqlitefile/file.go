@@ -171,10 +171,7 @@ func (f *File) connect(ctx context.Context, writes bool) (_ *Conn, err error) {
 	}
 	name := f.path
 	if !f.memory {
-		name = "file:" + escapeURI(f.path)
-		if f.o.URI != "" {
-			name += "?" + f.o.URI
-		}
+		name = Name(f.path, f.o.URI)
 	}
 	db, err := sqlite3.OpenFlags(name, flags)
 	if err != nil {
@@ -230,6 +227,15 @@ func (f *File) connect(ctx context.Context, writes bool) (_ *Conn, err error) {
 	}
 	f.conns.Add(1)
 	return c, nil
+}
+
+// Name is the URI of a file with parameters, as SQLite reads it.
+func Name(path, parameters string) string {
+	name := "file:" + escapeURI(path)
+	if parameters != "" {
+		name += "?" + parameters
+	}
+	return name
 }
 
 // escapeURI keeps SQLite's URI parser away from characters of the path that it would interpret.
