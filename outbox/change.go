@@ -166,7 +166,7 @@ func (b *Outbox) replace(ctx context.Context, action, operationID string, ch Cha
 		row.Position, row.replaces, newID = e.Position, true, row.OperationID
 		is := e
 		is.State, is.ReplacedBy = Discarded, newID
-		added, err := b.insert(c, &row)
+		added, err := b.insert(c, &row, true)
 		if err == nil && !added {
 			err = failf(QueueOperationIDConflict, "operation_id", "a replacement needs a new operation id")
 		}

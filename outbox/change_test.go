@@ -279,9 +279,9 @@ func TestEntriesHeadsSummary(t *testing.T) {
 // found by the indexes alone. (Opening and flushing it is a benchmark.)
 func TestWhatWaitsIsFoundByIndex(t *testing.T) {
 	w := newWorld(t)
-	b := w.open(w.client())
+	b := w.open(w.client(), strict)
 	must(t, b.file.Read(context.Background(), func(c *sqlitefile.Conn) error {
-		for _, q := range []*sqlitefile.Query{selectSubmitted, selectUnrouted, selectDigest, selectLanes, selectLane, selectLine, selectEntry, listOpen, listGone, listPatient, selectDepth, selectHeads, selectNext, updateEntry, listLane} {
+		for _, q := range []*sqlitefile.Query{selectSubmitted, selectUnrouted, selectLanes, selectLane, selectLine, selectEntry, listOpen, listGone, listPatient, selectDepth, selectHeads, selectBefore, updateEntry, listLane} {
 			s, _, err := c.DB.Prepare("explain query plan " + q.SQL)
 			if err != nil {
 				return err

@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -26,12 +27,17 @@ func (b *Outbox) Enqueue(ctx context.Context, intent record.Intent) (operationID
 		return "", err
 	}
 	var added bool
-	err = b.file.Write(ctx, "enqueue", func(c *sqlitefile.Conn) error {
-		var err error
-		added, err = b.insert(c, &row)
-		b.step("inserted")
-		return err
-	})
+	fn := func(pin bool) func(c *sqlitefile.Conn) error {
+		return func(c *sqlitefile.Conn) (err error) {
+			added, err = b.insert(c, &row, pin)
+			b.step("inserted")
+			return err
+		}
+	}
+	// All but the first entry of a patient are one single statement.
+	if err = b.file.WriteOne(ctx, "enqueue", fn(false)); errors.Is(err, errNoRoute) {
+		err = b.file.Write(ctx, "enqueue", fn(true))
+	}
 	if err != nil {
 		return "", err
 	}
@@ -67,29 +73,40 @@ func (b *Outbox) row(intent record.Intent) (Entry, error) {
 	return Entry{OperationID: intent.OperationID, Patient: intent.Patient, Operation: intent.Operation, IntentJSON: raw, Digest: digest}, nil
 }
 
-// insert adds a row unless its operation is known already, and pins its patient's
-// route.
-func (b *Outbox) insert(c *sqlitefile.Conn, e *Entry) (added bool, err error) {
-	known, digest := false, ""
-	err = rows(c, selectDigest, func(s *sqlite3.Stmt) error { known, digest = true, s.ColumnText(0); return nil }, e.OperationID)
-	if err != nil {
+var errNoRoute = errors.New("outbox: the patient has no route yet")
+
+// insert adds a row unless its operation is known already. The first entry of a
+// patient pins its route, or is errNoRoute.
+func (b *Outbox) insert(c *sqlitefile.Conn, e *Entry, pin bool) (added bool, err error) {
+	known, routed := false, false
+	digest, r := "", route{patient: e.Patient}
+	look := func() error {
+		return rows(c, selectBefore, func(s *sqlite3.Stmt) error {
+			known, digest = s.ColumnType(0) != sqlite3.NULL, s.ColumnText(0)
+			routed, r.host = s.ColumnType(1) != sqlite3.NULL, s.ColumnText(1)
+			e.Sequence = s.ColumnInt64(2)
+			return nil
+		}, e.OperationID, e.Patient)
+	}
+	if err := look(); err != nil {
 		return false, err
 	}
-	if err := b.pin(c, e.Patient); err != nil {
-		return false, err
-	}
-	r, _, err := getRoute(c, e.Patient)
-	if err != nil {
-		return false, err
+	if !routed {
+		if !pin {
+			return false, errNoRoute
+		}
+		if err := b.pin(c, e.Patient); err != nil {
+			return false, err
+		}
+		if err := look(); err != nil {
+			return false, err
+		}
 	}
 	if err := b.checkRoute(r); err != nil {
 		return false, err
 	}
 	if known {
 		return false, sameDigest(e, digest)
-	}
-	if err := rows(c, selectNext, func(s *sqlite3.Stmt) error { e.Sequence = s.ColumnInt64(0); return nil }); err != nil {
-		return false, err
 	}
 	b.place(e)
 	_, err = run(c, insertEntry, e.Sequence, e.OperationID, e.Patient, string(e.Operation), e.Position, string(e.IntentJSON), e.Digest, e.Created.UnixMilli(), e.mac)

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,22 +70,35 @@ func (l *laneRun) batch(list []queued) bool {
 		if i+1 < len(list) && list[i+1].State == Pending {
 			next = &list[i+1]
 		}
-		o := l.f.b.send(l.f.work, q, intent)
+		answer := l.f.b.send(l.f.work, q, intent)
+		ahead := false // the next one is on disk as submitted already
+		if next != nil && l.f.overlaps() {
+			ahead, l.err = l.f.b.submit(l.f.stop, next.Entry)
+		}
+		o := answer()
 		l.sent++
 		l.f.b.step("answered")
-		if l.f.stop.Err() != nil {
-			next = nil
+		then := nothing
+		switch goesOn := o.state == Committed && l.f.stop.Err() == nil && l.err == nil; {
+		case next == nil:
+		case ahead && goesOn:
+			then = keepNext
+		case ahead:
+			then = returnNext
+		case goesOn && !l.f.overlaps():
+			then = submitNext
 		}
 		var err error
-		submitted, err = l.f.b.settle(q, o, next)
-		switch {
-		case err != nil:
+		submitted, err = l.f.b.settle(q, o, next, then)
+		if err = cmp.Or(l.err, err); err != nil {
 			l.err = err
 			return false
+		}
+		switch {
 		case o.state == Committed:
 			l.committed++
 			if next != nil && !submitted {
-				return true // somebody changed the next one
+				return true // it is to be read again: somebody changed it
 			}
 		case o.code == record.RecordMoved && l.follow(q):
 			return true
@@ -110,7 +124,8 @@ func (l *laneRun) ready(q *queued, submitted bool) (record.Intent, bool) {
 	note := func(o outcome) {
 		var err error
 		if submitted {
-			_, err = b.settle(q, o, nil)
+			o.unsent = true
+			_, err = b.settle(q, o, nil, nothing)
 		} else {
 			err = b.note(q.Entry, o)
 		}
@@ -134,7 +149,7 @@ func (l *laneRun) ready(q *queued, submitted bool) (record.Intent, bool) {
 	}
 	again := func() { // the route has changed, and the batch has the old one
 		if submitted {
-			_, l.err = b.settle(q, outcome{state: Pending, unsure: q.Unsure}, nil)
+			_, l.err = b.settle(q, outcome{state: Pending, unsure: q.Unsure, unsent: true}, nil, nothing)
 		}
 	}
 	if q.route.host == "" {
@@ -185,10 +200,12 @@ type outcome struct {
 	detail     string
 	retryAfter time.Duration
 	unsure     bool
+	unsent     bool // it was not sent after all
 }
 
-// send does one attempt. It returns within the deadline whatever the client does.
-func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) outcome {
+// send begins one attempt; what it returns waits for the outcome, and returns within
+// the deadline whatever the client does.
+func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) (wait func() outcome) {
 	ctx, cancel := context.WithTimeout(ctx, b.o.RequestTimeout)
 	type answer struct {
 		result record.Result
@@ -200,27 +217,29 @@ func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) outc
 		result, err := b.client.Write(ctx, intent)
 		answered <- answer{result, err}
 	}()
-	var a answer
-	select {
-	case a = <-answered:
-	case <-ctx.Done():
+	return func() outcome {
+		var a answer
 		select {
 		case a = <-answered:
-		case <-time.After(time.Second):
-			// A client that does not heed its context is left to itself: whatever comes
-			// of it, the same operation again will tell.
-			a.err = failf(record.TransportUnavailable, "", "no answer within %s", b.o.RequestTimeout)
+		case <-ctx.Done():
+			select {
+			case a = <-answered:
+			case <-time.After(time.Second):
+				// A client that does not heed its context is left to itself: whatever comes
+				// of it, the same operation again will tell.
+				a.err = failf(record.TransportUnavailable, "", "no answer within %s", b.o.RequestTimeout)
+			}
 		}
+		if a.err == nil {
+			a.err = b.checkReceipt(a.result, intent, b.client.Subject())
+		}
+		if a.err != nil {
+			o := failed(a.err)
+			o.unsure = b.unsureAfter(o.code, q.Unsure)
+			return o
+		}
+		return outcome{state: Committed, result: &a.result}
 	}
-	if a.err == nil {
-		a.err = b.checkReceipt(a.result, intent, b.client.Subject())
-	}
-	if a.err != nil {
-		o := failed(a.err)
-		o.unsure = b.unsureAfter(o.code, q.Unsure)
-		return o
-	}
-	return outcome{state: Committed, result: &a.result}
 }
 
 // checkReceipt believes a success only with a receipt of this very operation
@@ -323,12 +342,23 @@ func (e Entry) submitted() Entry {
 	return e
 }
 
-// settle writes down what an attempt came to and, after a success, that the next
-// one is being sent, in one transaction. It tells whether that one was pending
-// still. The caller's context does not count: an outcome is always written.
-func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err error) {
+// What is done about the next entry together with the outcome of one.
+const (
+	nothing    = iota
+	submitNext // it is pending, and being sent from now on
+	keepNext   // it is submitted, and being sent from now on
+	returnNext // it is submitted, and pending again: it was not sent
+)
+
+// settle writes down what an attempt came to, and what becomes of the next entry, in
+// one transaction. It tells whether that one is submitted. The caller's context does
+// not count: an outcome is always written.
+func (b *Outbox) settle(q *queued, o outcome, next *queued, then int) (submitted bool, err error) {
 	was := q.Entry.submitted()
 	is := was
+	if o.unsent {
+		is = q.Entry
+	}
 	is.State, is.Result, is.Code, is.Detail, is.Unsure = o.state, o.result, o.code, o.detail, o.unsure
 	if o.result != nil {
 		raw, err := json.Marshal(o.result)
@@ -337,16 +367,26 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err
 		}
 		is.resultText = string(raw)
 	}
-	err = b.file.Write(context.Background(), "settle", func(c *sqlitefile.Conn) error {
-		submitted = false
+	write := b.file.Write
+	if then == keepNext {
+		// A power cut may take this back, and the entry is then as if the answer had been
+		// lost: it is sent again, and the receipt says that it is done. That the next one
+		// is being sent is on disk, and the commit that says so of the one after it, or the
+		// lane's last, puts this on disk too.
+		write = b.file.WriteSoon
+	}
+	err = write(context.Background(), "settle", func(c *sqlitefile.Conn) (err error) {
 		if _, err := b.put(c, was, is); err != nil {
 			return err
 		}
-		if o.state != Committed || next == nil {
-			return nil
+		switch then {
+		case submitNext:
+			submitted, err = b.put(c, next.Entry, next.Entry.submitted())
+		case keepNext:
+			submitted = true
+		case returnNext:
+			_, err = b.put(c, next.Entry.submitted(), next.Entry)
 		}
-		var err error
-		submitted, err = b.put(c, next.Entry, next.Entry.submitted())
 		return err
 	})
 	if err != nil {
@@ -357,9 +397,12 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued) (submitted bool, err
 	if o.state == Committed {
 		b.step("committed")
 	}
-	if submitted {
+	switch {
+	case then == submitNext && submitted:
 		b.events.tell(next.Entry.submitted())
 		b.step("submitted")
+	case then == returnNext:
+		b.events.tell(next.Entry)
 	}
 	return submitted, nil
 }

@@ -205,6 +205,11 @@ func (b *Outbox) prepare(c *sqlitefile.Conn) error {
 	if err := c.Exec(schemaSQL); err != nil {
 		return err
 	}
+	if b.o.Strict {
+		if _, err := run(c, createLine); err != nil {
+			return err
+		}
+	}
 	if _, err := run(c, insertFormat, b.instance); err != nil {
 		return err
 	}

@@ -35,7 +35,6 @@ create table if not exists queue (
 
 -- What is done is most of a queue, so the indexes that a flush walks leave it out.
 create index if not exists queue_lanes on queue (patient, position) where state not in ('committed', 'discarded');
-create index if not exists queue_line on queue (position) where state not in ('committed', 'discarded');
 create index if not exists queue_open on queue (sequence) where state not in ('committed', 'discarded');
 create index if not exists queue_gone on queue (sequence) where state = 'discarded';
 create index if not exists queue_patient on queue (patient, sequence);

@@ -22,6 +22,8 @@ const entryColumns = `q.sequence, q.operation_id, q.patient, q.operation, q.posi
 	q.attempts, q.unsure, coalesce(q.replaced_by, ''), q.created, q.changed, q.mac`
 
 var (
+	// Only a queue in strict mode is walked as one line.
+	createLine   = query("index", `create index if not exists queue_line on queue (position) where `+open)
 	insertFormat = query("format", `insert into queue_format (id, version, instance) values (1, 1, ?1) on conflict (id) do nothing`)
 	selectFormat = query("format", `select version, instance from queue_format where id = 1`)
 	quickCheck   = query("check", `pragma quick_check(10)`)
@@ -41,9 +43,10 @@ var (
 	insertRoute = query("pin route", `insert into queue_routes (patient, host, generation, address) values (?1, ?2, ?3, ?4) on conflict (patient) do nothing`)
 	updateRoute = query("change route", `update queue_routes set host = ?2, generation = ?3, address = ?4 where patient = ?1`)
 
-	selectDigest = query("known operation", `select digest from queue where operation_id = ?1 union all select digest from queue_past where operation_id = ?1 limit 1`)
-	// The sequence is taken from SQLite's own counter beforehand, so that it can be the position and be authenticated.
-	selectNext  = query("next sequence", `select 1 + coalesce((select seq from sqlite_sequence where name = 'queue'), 0)`)
+	// What there is to know before an entry is added: the digest of its operation, if that is known; its patient's route; its
+	// sequence, from SQLite's own counter, beforehand, so that it can be the position and be authenticated.
+	selectBefore = query("enqueue", `select coalesce((select digest from queue where operation_id = ?1), (select digest from queue_past where operation_id = ?1)),
+		(select host from queue_routes where patient = ?2), 1 + coalesce((select seq from sqlite_sequence where name = 'queue'), 0)`)
 	insertEntry = query("enqueue", `insert into queue (sequence, operation_id, patient, operation, position, intent, digest, state, created, changed, mac)
 		values (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8, ?8, ?9)`)
 

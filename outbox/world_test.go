@@ -152,7 +152,11 @@ func (w *world) patient() string {
 // client opens the application's client on its folder.
 func (w *world) client(change ...func(*client.Config)) *client.Client {
 	w.t.Helper()
-	c := client.Config{Key: w.appKey, Pin: w.pin, StateDir: w.state, HTTP: w.a.server.Client(), Timeout: 10 * time.Second}
+	h := *w.a.server.Client()
+	transport := h.Transport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 64 // as the client's own
+	h.Transport = transport
+	c := client.Config{Key: w.appKey, Pin: w.pin, StateDir: w.state, HTTP: &h, Timeout: 10 * time.Second}
 	for _, f := range change {
 		f(&c)
 	}

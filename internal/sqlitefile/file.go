@@ -74,6 +74,7 @@ type File struct {
 	alive  []*request    // likewise: the group that is running
 	// Likewise: the pages in the WAL after the last commit, and from how many on readers are held back.
 	walPages, nextGap int
+	soon              bool // likewise: commits are not flushed now
 
 	requests sync.Pool // of *request
 

@@ -35,6 +35,7 @@ type request struct {
 	op      string
 	fn      func(*Conn) error
 	several bool // fn runs several statements, which stand or fall together
+	soon    bool // the commit need not be flushed
 	since   time.Time
 	state   atomic.Int32
 	err     error
@@ -58,7 +59,18 @@ func (f *File) WriteOne(ctx context.Context, op string, fn func(*Conn) error) er
 	return f.submit(ctx, op, fn, false)
 }
 
+// WriteSoon is Write without the disk flush, where nothing else of the group needs it: a power cut
+// may take the commit back, as long as no later one has been flushed. A crash of the process takes
+// back nothing.
+func (f *File) WriteSoon(ctx context.Context, op string, fn func(*Conn) error) error {
+	return f.submitSoon(ctx, op, fn, true, true)
+}
+
 func (f *File) submit(ctx context.Context, op string, fn func(*Conn) error, several bool) error {
+	return f.submitSoon(ctx, op, fn, several, false)
+}
+
+func (f *File) submitSoon(ctx context.Context, op string, fn func(*Conn) error, several, soon bool) error {
 	if f.o.ReadOnly && op != "read" {
 		return fmt.Errorf("%w: %s was opened read-only; %s needs to write", ErrReadOnly, f.path, op)
 	}
@@ -69,7 +81,7 @@ func (f *File) submit(ctx context.Context, op string, fn func(*Conn) error, seve
 	if r == nil {
 		r = &request{done: make(chan struct{}, 1)}
 	}
-	r.ctx, r.op, r.fn, r.several, r.err = ctx, op, fn, several, nil
+	r.ctx, r.op, r.fn, r.several, r.soon, r.err = ctx, op, fn, several, soon, nil
 	r.since = time.Now()
 	r.state.Store(waiting)
 	if !f.queue.put(r) {
@@ -199,6 +211,10 @@ func (f *File) write() {
 
 // group runs the first requests of the list in one transaction and answers them. It tells how many.
 func (f *File) group(list []*request, room *room) int {
+	if err := f.flushNext(list); err != nil {
+		f.refuse(list, err)
+		return len(list)
+	}
 	if !f.begin(list, room) {
 		return len(list)
 	}
@@ -237,6 +253,30 @@ func (f *File) group(list []*request, room *room) int {
 		r.done <- struct{}{}
 	}
 	return n
+}
+
+// flushNext says whether the commits of a group are flushed: unless nobody in it needs that. Not a
+// prepared statement: SQLite obeys this pragma when it compiles it.
+func (f *File) flushNext(list []*request) error {
+	if f.o.Synchronous != Full || f.o.Temporary {
+		return nil
+	}
+	soon := true
+	for _, r := range list {
+		soon = soon && (r == nil || r.soon)
+	}
+	if soon == f.soon {
+		return nil
+	}
+	mode := "FULL"
+	if soon {
+		mode = "NORMAL"
+	}
+	err := f.writer.DB.Exec("PRAGMA synchronous = " + mode)
+	if err == nil {
+		f.soon = soon
+	}
+	return err
 }
 
 func cmpErr(a, b error) error {
@@ -302,6 +342,16 @@ func (f *File) run(r *request) error {
 	return nil
 }
 
+// refuse answers all requests of a list with an error.
+func (f *File) refuse(list []*request, err error) {
+	for _, r := range list {
+		if r != nil && r.state.CompareAndSwap(waiting, running) {
+			r.err = f.explain(r.op, err)
+			r.done <- struct{}{}
+		}
+	}
+}
+
 // begin takes the write lock. While another program holds it, requests whose time is up are
 // answered and replaced by nil. It tells whether the lock was taken; if not, all are answered.
 func (f *File) begin(list []*request, room *room) bool {
@@ -312,12 +362,7 @@ func (f *File) begin(list []*request, room *room) bool {
 			return true
 		}
 		if !isBusy(err) {
-			for _, r := range list {
-				if r != nil && r.state.CompareAndSwap(waiting, running) {
-					r.err = f.explain(r.op, err)
-					r.done <- struct{}{}
-				}
-			}
+			f.refuse(list, err)
 			return false
 		}
 		room.contended()
