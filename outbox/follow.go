@@ -40,6 +40,11 @@ func (b *Outbox) route(ctx context.Context, patient string) (r route, found bool
 // [record.WrongDiscoveryPatient] for another record or address (M3);
 // [record.StaleDiscoveryGeneration] (M4); and the others of the client's check (M2).
 func (b *Outbox) FollowMigration(ctx context.Context, patient, document, address string) error {
+	return b.followHeld(ctx, patient, func(r route) error { return b.follow(ctx, r, document, address) })
+}
+
+// followHeld follows a record while nothing is sent.
+func (b *Outbox) followHeld(ctx context.Context, patient string, follow func(route) error) error {
 	release, err := b.hold()
 	if err != nil {
 		return err
@@ -55,12 +60,19 @@ func (b *Outbox) FollowMigration(ctx context.Context, patient, document, address
 	if !found {
 		return failf(UnknownQueueRoute, "patient", "nothing was enqueued for %s", patient)
 	}
-	if err := b.follow(ctx, r, document, address); err != nil {
+	if err := follow(r); err != nil {
 		return err
 	}
 	b.forgetDelay(b.laneOf(patient))
 	b.wake()
 	return nil
+}
+
+// Follow asks the Directory where a patient's record lives now, and follows it there:
+// [Outbox.FollowMigration] with the document that the client reads. Errors: those of
+// FollowMigration, and of the client where the Directory cannot be reached.
+func (b *Outbox) Follow(ctx context.Context, patient string) error {
+	return b.followHeld(ctx, patient, func(r route) error { return b.followDirectory(ctx, r) })
 }
 
 // follow is FollowMigration for a route, by whoever holds busy.

@@ -150,6 +150,13 @@ func (b *Outbox) open(ctx context.Context, path string) (err error) {
 		b.o.Key = nil
 		b.seal = &seal{key: rows}
 		o.URI = uri(cmp.Or(b.o.vfs, defaultVFS), file)
+		if err := trim(path + "-wal"); err != nil {
+			return err
+		}
+	}
+	// Only its user may read it. SQLite gives the files beside it the same rights.
+	if h, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err == nil {
+		h.Close()
 	}
 	b.uri = sqlitefile.Name(path, o.URI)
 	if b.file, err = sqlitefile.Open(ctx, path, o); err == nil {

@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
+	"io/fs"
+	"os"
 
 	// Registers the VFS that encrypts the file.
 	_ "github.com/ncruces/go-sqlite3/vfs/adiantum"
@@ -49,6 +52,22 @@ func keys(key []byte) (file, rows []byte, err error) {
 // uri is the part of the file's URI that opens it encrypted.
 func uri(vfs string, fileKey []byte) string {
 	return "vfs=" + vfs + "&hexkey=" + hex.EncodeToString(fileKey)
+}
+
+// block is what the encryption writes at once.
+const block = 4096
+
+// trim takes a part of a block from the end of a WAL, which a power cut may have left.
+// It was never flushed, cannot be decrypted, and SQLite would refuse the file for it.
+func trim(wal string) error {
+	info, err := os.Stat(wal)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Size()%block != 0 {
+		err = os.Truncate(wal, info.Size()-info.Size()%block)
+	}
+	return err
 }
 
 // sum writes down what it is given without ambiguity: a text with its length.
