@@ -154,13 +154,15 @@ func (b *Outbox) open(ctx context.Context, path string) (err error) {
 			return err
 		}
 	}
-	// Only its user may read it. SQLite gives the files beside it the same rights.
-	if h, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err == nil {
-		h.Close()
+	if err := rightsBefore(path); err != nil {
+		return err
 	}
 	b.uri = sqlitefile.Name(path, o.URI)
 	if b.file, err = sqlitefile.Open(ctx, path, o); err == nil {
-		if err = b.file.Write(ctx, "open the queue", b.prepare); err != nil {
+		if err = b.file.Write(ctx, "open the queue", b.prepare); err == nil {
+			err = rightsAfter(path)
+		}
+		if err != nil {
 			b.file.Close()
 		}
 	}
