@@ -32,9 +32,15 @@ const childEnv = "HOLDFAST_TEST_OUTBOX"
 type child struct {
 	Path, State, Key, Cert string
 	Pin                    directory.Pin
-	// Point is where it kills itself with SIGKILL, the first time that it comes
-	// there.
+	// Point is where it kills itself with SIGKILL, the Nth time that it comes there;
+	// 0 means the first.
 	Point string
+	Nth   int
+	// Key is for an encrypted queue.
+	Sealed bool
+	// Serve makes it a Host, and Load an application under load; see kill_test.go.
+	Serve *served
+	Load  *load
 	// Enqueue, Flush and Follow are done in this order; then it waits to be killed.
 	Enqueue []record.Intent
 	Flush   bool
@@ -49,9 +55,15 @@ func runChild(text string) error {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
 	}
+	if c.Serve != nil {
+		return c.Serve.run(ctx)
+	}
 	key, err := record.LoadOrCreateKey(c.Key)
 	if err != nil {
 		return err
+	}
+	if c.Load != nil {
+		return c.Load.run(ctx, c, key)
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(c.Cert))
@@ -63,14 +75,10 @@ func runChild(text string) error {
 	if err != nil {
 		return err
 	}
+	var times atomic.Int64
 	b.step = func(point string) {
-		if point == c.Point {
-			self, err := os.FindProcess(os.Getpid())
-			if err == nil {
-				err = self.Kill() // SIGKILL: nothing runs after it
-			}
-			fmt.Fprintln(os.Stderr, err)
-			select {}
+		if point == c.Point && int(times.Add(1)) == max(c.Nth, 1) {
+			die()
 		}
 	}
 	fmt.Println("open")
@@ -90,6 +98,16 @@ func runChild(text string) error {
 		}
 	}
 	fmt.Println("done")
+	select {}
+}
+
+// die is kill -9: nothing runs after it.
+func die() {
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = self.Kill()
+	}
+	fmt.Fprintln(os.Stderr, err)
 	select {}
 }
 
@@ -201,21 +219,100 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// 4: the Host is gone before its commit; 6: it still works on the first attempt
-// while the second comes.
-func TestCrash4TheHostDiedBeforeItsCommit(t *testing.T) {
-	w := newWorld(t)
+// The same with three entries in a lane, of which the second is marked as being sent
+// while the first is under way.
+func TestCrashPointsBetweenEntries(t *testing.T) {
+	for _, c := range []struct {
+		name, point string
+		nth         int
+		states      []State // what the restarted process finds
+	}{
+		{"the second is submitted, the first on its way", "submitted", 2, []State{Pending, Pending, Pending}},
+		{"the first is answered", "answered", 1, []State{Pending, Pending, Pending}},
+		{"the first is committed, the second unsent", "committed", 1, []State{Committed, Pending, Pending}},
+		{"the third is submitted, the second on its way", "submitted", 3, []State{Committed, Pending, Pending}},
+		{"the second is answered", "answered", 2, []State{Committed, Pending, Pending}},
+		{"the second is committed", "committed", 2, []State{Committed, Committed, Pending}},
+		{"the third is answered", "answered", 3, []State{Committed, Committed, Pending}},
+		{"all are committed", "committed", 3, []State{Committed, Committed, Committed}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := appWorld(t)
+			p := w.patient()
+			// Updates, each based on the one before: done twice or out of order they conflict.
+			intents := []record.Intent{rename(p, "Ada", 1), rename(p, "Grace", 2), rename(p, "Emmy", 3)}
+			w.crash(child{Point: c.point, Nth: c.nth, Enqueue: intents, Flush: true})
+			k := w.client()
+			b := w.open(k)
+			for n, i := range intents {
+				expect(t, b, i.OperationID, c.states[n], "")
+			}
+			must(t, flushAll(b))
+			for n, seq := range w.done(k, p, intents[0].OperationID, intents[1].OperationID, intents[2].OperationID) {
+				if seq != int64(n+2) { // 1 is the Patient
+					t.Errorf("entry %d is write %d of the record", n, seq)
+				}
+			}
+		})
+	}
+}
+
+// 4: the Host's process is killed before its commit; 5: after it, before the answer.
+// The queue's own death after the answer is among the crash points above.
+func TestCrash4And5TheHostDies(t *testing.T) {
+	for _, c := range []struct {
+		name, at string
+		replayed bool
+	}{{"4 before its commit", "before", false}, {"5 after its commit, before its answer", "after", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newServed(t)
+			p := h.patient(t)
+			h.child.Die = c.at
+			h.start()
+			b, err := Open(context.Background(), filepath.Join(t.TempDir(), "queue.db"), h.client(t), Options{})
+			must(t, err)
+			defer b.Close()
+			i := rename(p, "Ada", 1)
+			enqueue(t, b, i)
+			flushed(t, b)
+			h.dead()
+			if e := expect(t, b, i.OperationID, Pending, record.TransportUnavailable); !e.Unsure {
+				t.Error("it is sure")
+			}
+			h.start()
+			must(t, flushAll(b))
+			if e := expect(t, b, i.OperationID, Committed, ""); e.Result.Replayed != c.replayed || e.Result.Version != 2 {
+				t.Errorf("%+v", e.Result)
+			}
+		})
+	}
+}
+
+// 12: the update that records a failure fails itself, and then the process dies. (The
+// process that lives on is F9's test.)
+func TestCrash12TheFailureCannotBeRecorded(t *testing.T) {
+	w := appWorld(t)
 	p := w.patient()
 	k := w.client()
-	b := w.open(k)
-	id := enqueue(t, b, create(p))[0]
-	w.a.instead(func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
+	b, err := w.tryOpen(k)
+	must(t, err)
+	enqueue(t, b, create(p))
 	flushed(t, b)
-	expect(t, b, id, Pending, record.TransportUnavailable)
+	must(t, b.Close())
+	i := create(p)
+	w.a.code(record.RecordFrozen)
+	execSQL(t, w.path, `create trigger fail before update on queue when new.error = 'record_frozen' begin select raise(abort, 'no'); end`)
+	w.crash(child{Point: "unsettled", Enqueue: []record.Intent{i}, Flush: true})
+	if n := number(t, w.path, "select count(*) from queue where state = 'submitted'"); n != 1 {
+		t.Errorf("%d entries are submitted", n)
+	}
+	execSQL(t, w.path, "drop trigger fail")
 	w.a.unwrap()
-	flushed(t, b)
-	if e := expect(t, b, id, Committed, ""); e.Result.Replayed {
-		t.Error("it was replayed")
+	b = w.open(k)
+	expect(t, b, i.OperationID, Pending, "")
+	must(t, flushAll(b))
+	if seqs := w.done(k, p, i.OperationID); seqs[0] != 3 {
+		t.Errorf("%v", seqs)
 	}
 }
 

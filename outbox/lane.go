@@ -391,6 +391,7 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued, then int) (submitted
 	})
 	if err != nil {
 		b.stale.Store(true)
+		b.step("unsettled")
 		return false, err
 	}
 	b.events.tell(is)
