@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"testing"
@@ -16,6 +17,19 @@ type TxDatabase struct {
 	SQL *sql.DB
 	// In makes the application's transaction one that a store can work in.
 	In func(*sql.Tx) holdfast.Tx
+	// Begin begins transactions of another kind than database/sql's, for drivers with one of their own. It
+	// takes the place of In, which may be nil then.
+	Begin func(ctx context.Context) (*Transaction, error)
+}
+
+// Transaction is an open transaction of the application, of any kind.
+type Transaction struct {
+	// Tx is the transaction as a store takes it.
+	Tx holdfast.Tx
+	// Exec runs a statement of the application's own.
+	Exec func(ctx context.Context, query string) error
+	// Commit and Rollback end it. After either, Rollback may be called once more and its error is of no interest.
+	Commit, Rollback func(ctx context.Context) error
 }
 
 // RunTx tests what a store does inside the application's own transactions: all of it is there after
@@ -35,14 +49,13 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 			x.must(err)
 			many, err := in.SubmitMany(x.ctx, []*holdfast.Submission{{Name: "a"}, {Name: "b", Key: "k", Strategy: holdfast.Replace}, {Name: "c", Key: "l"}})
 			x.must(err)
-			_, err = tx.ExecContext(x.ctx, "insert into app values ('"+t.ID+"')")
-			x.must(err)
+			x.must(tx.Exec(x.ctx, "insert into app values ('"+t.ID+"')"))
 			inside, err := in.Get(x.ctx, t.ID)
 			x.must(err)
 			is(x, "inside, the replaced task", inside.Status, holdfast.Canceled)
 			errorIs(x, second(x.s.Get(x.ctx, t.ID)), holdfast.ErrNotFound)
 			quiet()
-			x.must(tx.Commit())
+			x.must(tx.Commit(x.ctx))
 			x.woken(wakeups)
 			same(x, "the task as read outside", x.get(t.ID), inside)
 			is(x, "the key's task", x.keyed("k").ID, many[1].ID)
@@ -56,7 +69,7 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 			x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: "job"})))
 			x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: "job", Key: "k", Strategy: holdfast.Replace})))
 			x.must(second(in.SubmitMany(x.ctx, []*holdfast.Submission{{Name: "a"}, {Name: "b"}})))
-			x.must(tx.Rollback())
+			x.must(tx.Rollback(x.ctx))
 			quiet()
 			same(x, "the task that was there", x.get(was.ID), was)
 			is(x, "the key's task", x.keyed("k").ID, was.ID)
@@ -67,19 +80,18 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 			for _, commit := range []bool{false, true} {
 				t := x.running("w", holdfast.Submission{})
 				tx := x.begin()
-				_, err := tx.ExecContext(x.ctx, "insert into app values ('"+t.ID+"')")
-				x.must(err)
-				status, err := x.s.In(x.db.In(tx)).Complete(x.ctx, t, json.RawMessage(`{"done":true}`))
+				x.must(tx.Exec(x.ctx, "insert into app values ('"+t.ID+"')"))
+				status, err := x.s.In(tx.Tx).Complete(x.ctx, t, json.RawMessage(`{"done":true}`))
 				x.must(err)
 				is(x, "the status answered", status, holdfast.Succeeded)
 				if !commit {
-					x.must(tx.Rollback())
+					x.must(tx.Rollback(x.ctx))
 					same(x, "the task", x.get(t.ID), t)
 					is(x, "the application's rows", x.number("select count(*) from app"), 0)
 					x.must(second(x.s.Complete(x.ctx, t, nil))) // it is still the worker's
 					continue
 				}
-				x.must(tx.Commit())
+				x.must(tx.Commit(x.ctx))
 				x.statusIs(t.ID, holdfast.Succeeded)
 				sameJSON(x, "the result", x.get(t.ID).Result, json.RawMessage(`{"done":true}`))
 				is(x, "the application's rows", x.number("select count(*) from app"), 1)
@@ -89,28 +101,28 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 			t := x.running("w", holdfast.Submission{})
 			x.must(second(x.s.Complete(x.ctx, t, nil)))
 			tx := x.begin()
-			in := x.s.In(x.db.In(tx))
+			in := x.s.In(tx.Tx)
 			errorIs(x, second(in.Complete(x.ctx, t, nil)), holdfast.ErrLeaseLost)
 			errorIs(x, in.Progress(x.ctx, t, nil, "m"), holdfast.ErrLeaseLost)
 			x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: "job"})))
-			x.must(tx.Commit())
+			x.must(tx.Commit(x.ctx))
 			is(x, "the number of tasks", x.rows(), 2)
 		}},
 		{"what is refused inside is refused before anything is written", func(x *txTest) {
 			x.submit(holdfast.Submission{Key: "k"})
 			tx := x.begin()
-			in := x.s.In(x.db.In(tx))
+			in := x.s.In(tx.Tx)
 			refused(x, second(in.Submit(x.ctx, &holdfast.Submission{Name: "job", MaxAttempts: -1})), "max_attempts")
 			errorIs(x, second(in.Submit(x.ctx, &holdfast.Submission{Name: "job", Payload: json.RawMessage(`{`)})), holdfast.ErrNotJSON)
 			errorIs(x, second(in.Submit(x.ctx, &holdfast.Submission{Name: "job", Key: "k", Strategy: holdfast.Reject})), holdfast.ErrAlreadyExists)
 			errorIs(x, second(in.Cancel(x.ctx, "task_none")), holdfast.ErrNotFound)
 			x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: "job"})))
-			x.must(tx.Commit())
+			x.must(tx.Commit(x.ctx))
 			is(x, "the number of tasks", x.rows(), 2)
 		}},
 		{"every operation works inside", func(x *txTest) {
 			tx := x.begin()
-			in := x.s.In(x.db.In(tx))
+			in := x.s.In(tx.Tx)
 			x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: "job", Key: "k", Priority: 2})))
 			for _, n := range []string{"a", "b", "c", "d"} {
 				x.must(second(in.Submit(x.ctx, &holdfast.Submission{Name: n})))
@@ -143,7 +155,7 @@ func RunTx(t *testing.T, open func(t testing.TB) *TxDatabase) {
 			is(x, "the status by key", firstOf(in.StatusByKey(x.ctx, "k")).Status, holdfast.Queued)
 			is(x, "purged", len(firstOf(in.Purge(x.ctx, holdfast.PurgeFilter{OlderThan: time.Hour}))), 0)
 			is(x, "the protocol", firstOf(in.ProtocolVersion(x.ctx)), "1")
-			x.must(tx.Commit())
+			x.must(tx.Commit(x.ctx))
 			is(x, "the number of tasks", x.rows(), 5)
 			is(x, "queued", x.number("select count(*) from cairnq_tasks where status = 'queued'"), 4)
 		}},
@@ -160,12 +172,28 @@ type txTest struct {
 	db *TxDatabase
 }
 
-func (x *txTest) begin() *sql.Tx {
+func (x *txTest) begin() *Transaction {
 	x.Helper()
-	tx, err := x.db.SQL.BeginTx(x.ctx, nil)
+	tx, err := x.db.begin(x.ctx)
 	x.must(err)
-	x.Cleanup(func() { _ = tx.Rollback() }) // after a failure; otherwise it has ended already
+	x.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(x.ctx)) }) // after a failure; otherwise it has ended already
 	return tx
+}
+
+func (db *TxDatabase) begin(ctx context.Context) (*Transaction, error) {
+	if db.Begin != nil {
+		return db.Begin(ctx)
+	}
+	tx, err := db.SQL.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Transaction{
+		Tx:       db.In(tx),
+		Exec:     func(ctx context.Context, query string) error { return second(tx.ExecContext(ctx, query)) },
+		Commit:   func(context.Context) error { return tx.Commit() },
+		Rollback: func(context.Context) error { return tx.Rollback() },
+	}, nil
 }
 
 // listen subscribes to the default queue, as a waiting worker does.
@@ -193,12 +221,12 @@ func (x *txTest) woken(wakeups <-chan struct{}) {
 
 // listening answers the store inside the transaction, and a check that the store itself has woken
 // nobody. It listens to a hub of its own, where the false alarms of watching the database do not come.
-func (x *txTest) listening(tx *sql.Tx) (in *holdfast.Store, quiet func()) {
+func (x *txTest) listening(tx *Transaction) (in *holdfast.Store, quiet func()) {
 	hub := holdfast.NewHub(nil)
 	l := hub.ListenQueues(holdfast.DefaultQueue)
 	x.Cleanup(l.Close)
 	store := holdfast.NewStore(ownHub{x.s.Dialect(), hub}, holdfast.WithClock(time.Now))
-	return store.In(plainTx{x.db.In(tx), x.s.Dialect()}), func() {
+	return store.In(plainTx{tx.Tx, x.s.Dialect()}), func() {
 		x.Helper()
 		select {
 		case <-l.Arm(): // the store wakes before it returns, so a signal would be here
