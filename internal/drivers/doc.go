@@ -1,3 +1,3 @@
-// Package drivers tests transactions of applications that use other SQLite drivers than ours. It is a
+// Package drivers tests transactions of applications that use other drivers of SQLite and Postgres than we do. It is a
 // module of its own, so that those drivers never enter the go.mod of Holdfast.
 package drivers

@@ -5,8 +5,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	_ "github.com/lib/pq"
 	_ "modernc.org/sqlite"
 
+	"github.com/eda94727/holdfast/internal/pgtest"
+	"github.com/eda94727/holdfast/postgres"
 	"github.com/eda94727/holdfast/sqlite"
 	"github.com/eda94727/holdfast/storetest"
 )
@@ -30,5 +33,27 @@ func TestModernc(t *testing.T) {
 		}
 		t.Cleanup(func() { db.Close() })
 		return &storetest.TxDatabase{Store: store, SQL: db, In: sqlite.Tx}
+	})
+}
+
+// The other Postgres driver of database/sql that is in wide use, against a store on pgx.
+func TestPq(t *testing.T) {
+	storetest.RunTx(t, func(t testing.TB) *storetest.TxDatabase {
+		dsn := pgtest.DSN(t)
+		store, err := postgres.Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		db, err := sql.Open("postgres", dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { db.Close() })
+		return &storetest.TxDatabase{Store: store, SQL: db, In: postgres.SQLTx}
 	})
 }
