@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -59,26 +61,18 @@ func (w *Worker) beat(ctx context.Context, held map[string]*attempt, ids []strin
 	// No longer than until the next one: a database that hangs must not hide that leases end.
 	limited, cancel := context.WithTimeout(ctx, w.config.Heartbeat)
 	defer cancel()
-	answers, err := w.store.Heartbeat(limited, w.config.ID, w.config.Lease, ids...)
+	locked, err := w.extend(limited, held, ids)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return
 		}
 		w.survived(fmt.Errorf("holdfast: heartbeat: %w", err))
 		for _, a := range held {
-			if !began.Before(time.Unix(0, a.lease.Load())) {
+			if !a.completedIn.Load() && !began.Before(time.Unix(0, a.lease.Load())) {
 				a.lose()
 			}
 		}
 		return
-	}
-	for _, h := range answers {
-		a := held[h.ID]
-		delete(held, h.ID)
-		a.lease.Store(began.Add(w.config.Lease).UnixNano())
-		if h.CancelRequested {
-			a.cancel(ErrCancelRequested)
-		}
 	}
 	for _, a := range held {
 		// One that has just ended by itself is missing too; lose does nothing to it. One that was
@@ -87,4 +81,40 @@ func (w *Worker) beat(ctx context.Context, held map[string]*attempt, ids []strin
 			a.lose()
 		}
 	}
+	// A row is mostly locked for the moment of some other write, such as a handler's progress.
+	for pause := 5 * time.Millisecond; len(locked) > 0 && time.Since(began)+pause < w.config.Heartbeat/2; pause *= 2 {
+		select {
+		case <-time.After(pause):
+		case <-limited.Done():
+			return
+		}
+		if locked, err = w.extend(limited, locked, slices.Collect(maps.Keys(locked))); err != nil {
+			return // the next heartbeat will tell
+		}
+	}
+}
+
+// extend sends one heartbeat. It takes the attempts that are still held out of held, and answers those
+// among them whose lease was not extended, as another transaction had the row locked.
+func (w *Worker) extend(ctx context.Context, held map[string]*attempt, ids []string) (locked map[string]*attempt, err error) {
+	began := time.Now()
+	answers, err := w.store.Heartbeat(ctx, w.config.ID, w.config.Lease, ids...)
+	if err != nil {
+		return nil, err
+	}
+	locked = map[string]*attempt{}
+	for _, h := range answers {
+		a := held[h.ID]
+		delete(held, h.ID)
+		switch {
+		case !h.LeaseUntil.IsZero():
+			a.lease.Store(began.Add(w.config.Lease).UnixNano())
+		case !a.completedIn.Load():
+			locked[h.ID] = a
+		}
+		if h.CancelRequested {
+			a.cancel(ErrCancelRequested)
+		}
+	}
+	return locked, nil
 }

@@ -10,8 +10,12 @@ import (
 
 // Held is a lease that a heartbeat found still held.
 type Held struct {
-	ID              string
-	LeaseUntil      time.Time
+	// ID is the task's.
+	ID string
+	// LeaseUntil is when the extended lease ends. It is zero when another transaction had the task's row
+	// locked: the lease is still held, but was not extended.
+	LeaseUntil time.Time
+	// CancelRequested tells that somebody asked the task to stop.
 	CancelRequested bool
 }
 

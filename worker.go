@@ -304,12 +304,16 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 // lastWrite is what a write may take once the caller's time is over.
 const lastWrite = 5 * time.Second
 
-// handBack releases the leases of attempts that have not ended by themselves.
+// handBack releases the leases of attempts that have not ended by themselves. Those whose outcome is in a
+// transaction of the application are left to it: while it is open, their rows are locked.
 func (w *Worker) handBack(list []*attempt) error {
 	var tasks []*Task
 	for _, a := range list {
 		if a.take() {
 			a.cancel(ErrWorkerStopping)
+			if a.completedIn.Load() {
+				continue
+			}
 			w.emit(Event{Kind: TaskReturned, Task: a.task})
 			tasks = append(tasks, a.task)
 		}

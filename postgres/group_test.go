@@ -279,3 +279,52 @@ func TestNothingStaysBehind(t *testing.T) {
 		t.Error(fmt.Errorf("left behind: %w", err))
 	}
 }
+
+// TestHeartbeatPassesLockedRows: a heartbeat waits for nobody. A task whose row somebody else has locked
+// is told as held and not extended, the others are extended.
+func TestHeartbeatPassesLockedRows(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	store := openAt(t, dsn)
+	ctx := t.Context()
+	for range 3 {
+		if _, err := store.Submit(ctx, &holdfast.Submission{Name: "n"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := store.Claim(ctx, holdfast.Claim{Queues: []string{"default"}, Draws: []holdfast.Draw{{AnyName: true, Limit: 3}}, WorkerID: "w", Lease: time.Minute})
+	if err != nil || len(got.Tasks) != 3 {
+		t.Fatal(got, err)
+	}
+	locked := got.Tasks[1]
+	tx, err := connect(t, dsn).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	if _, err := tx.Exec(ctx, "update cairnq_tasks set cancel_requested_at_ms = 1 where id = $1", locked.ID); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	held, err := store.Heartbeat(short, "w", time.Hour, got.Tasks[0].ID, locked.ID, got.Tasks[2].ID)
+	if err != nil || len(held) != 3 {
+		t.Fatalf("held %v, %v", held, err)
+	}
+	for i, h := range held {
+		now, err := store.Get(ctx, h.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		extended := now.LeaseUntil.After(got.Tasks[i].LeaseUntil)
+		if want := h.ID != locked.ID; extended != want || h.LeaseUntil.IsZero() == want || h.CancelRequested {
+			t.Errorf("%+v, extended: %v", h, extended)
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	held, err = store.Heartbeat(ctx, "w", time.Hour, locked.ID)
+	if err != nil || len(held) != 1 || held[0].LeaseUntil.IsZero() || !held[0].CancelRequested {
+		t.Errorf("after the commit: %v, %v", held, err)
+	}
+}
