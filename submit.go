@@ -116,8 +116,8 @@ func (s *Store) row(sub *Submission, now time.Time) (*Row, error) {
 	return r, nil
 }
 
-// Submit inserts one task, or answers the one that its key and strategy name. The payload must be
-// JSON. Errors: ErrInvalid, ErrNotJSON, ErrAlreadyExists, and the database's.
+// Submit inserts one task, or answers the one that its key and strategy name (see Task.Reused). The
+// payload must be JSON. Errors: ErrInvalid, ErrNotJSON, ErrAlreadyExists, and the database's.
 func (s *Store) Submit(ctx context.Context, sub *Submission) (*Task, error) {
 	now := s.clock()
 	r, err := s.row(sub, now)
@@ -187,6 +187,7 @@ func (s *Store) SubmitMany(ctx context.Context, subs []*Submission) ([]*Task, er
 func (s *Store) submitLinked(ctx context.Context, rows []*Row, subs []*Submission, g *graph) ([]*Task, error) {
 	var (
 		tasks    []*Task
+		reused   []int // which of them were there already
 		canceled []*Task
 		queues   map[string]struct{}
 	)
@@ -198,7 +199,7 @@ func (s *Store) submitLinked(ctx context.Context, rows []*Row, subs []*Submissio
 		for i, r := range rows {
 			r.Task = made[i] // as it was before a run that failed
 		}
-		tasks, canceled, queues = make([]*Task, len(rows)), nil, map[string]struct{}{}
+		tasks, reused, canceled, queues = make([]*Task, len(rows)), nil, nil, map[string]struct{}{}
 		for _, r := range rows {
 			r.Status, r.CompletedAt = Queued, time.Time{} // a run before this one may have changed them
 		}
@@ -238,6 +239,7 @@ func (s *Store) submitLinked(ctx context.Context, rows []*Row, subs []*Submissio
 					}
 					if keep {
 						tasks[i] = old
+						reused = append(reused, i)
 						continue
 					}
 					if subs[i].Strategy == Replace && !old.Status.Terminal() {
@@ -306,6 +308,11 @@ func (s *Store) submitLinked(ctx context.Context, rows []*Row, subs []*Submissio
 	}
 	if g != nil {
 		s.dependent.Store(true)
+	}
+	for _, i := range reused {
+		t := *tasks[i] // several answers may be one task, of which one submission made it
+		t.Reused = true
+		tasks[i] = &t
 	}
 	for _, t := range canceled {
 		s.settled(t.ID, t.Queue, t.Status)

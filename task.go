@@ -78,6 +78,10 @@ type Task struct {
 	// CompletedAt is when it became terminal; zero before.
 	CompletedAt time.Time
 
+	// Reused is set by Submit and SubmitMany alone: the task was there already, and its key's strategy made
+	// it the answer. It is no column of the table.
+	Reused bool
+
 	// row is where SQLite keeps it: a hint that makes later writes faster. They check ID beside it.
 	row int64
 }
@@ -99,7 +103,8 @@ func (t *Task) DecodeResult(v any) error {
 // Due tells whether the task may be claimed at now.
 func (t *Task) Due(now time.Time) bool { return t.Status == Queued && !t.RunAt.After(now) }
 
-// MarshalJSON writes the task under the protocol's column names, times as epoch milliseconds.
+// MarshalJSON writes the task under the protocol's column names, times as epoch milliseconds; and, where
+// it is true, "reused".
 func (t *Task) MarshalJSON() ([]byte, error) {
 	return json.Marshal(taskJSON{
 		ID: t.ID, Name: t.Name, Queue: t.Queue, Status: t.Status, Payload: t.Payload, Result: t.Result, Error: t.Error, Metadata: t.Metadata,
@@ -107,6 +112,7 @@ func (t *Task) MarshalJSON() ([]byte, error) {
 		WorkerID: optional(t.WorkerID), LeaseUntil: optionalMS(t.LeaseUntil), RunAt: t.RunAt.UnixMilli(), CancelRequestedAt: optionalMS(t.CancelRequestedAt),
 		ParentID: optional(t.ParentID), RootID: t.RootID, CorrelationID: optional(t.CorrelationID),
 		CreatedAt: t.CreatedAt.UnixMilli(), UpdatedAt: t.UpdatedAt.UnixMilli(), CompletedAt: optionalMS(t.CompletedAt),
+		Reused: t.Reused,
 	})
 }
 
@@ -134,6 +140,7 @@ type taskJSON struct {
 	CreatedAt         int64           `json:"created_at_ms"`
 	UpdatedAt         int64           `json:"updated_at_ms"`
 	CompletedAt       *int64          `json:"completed_at_ms"`
+	Reused            bool            `json:"reused,omitempty"`
 }
 
 func optional(s string) *string {

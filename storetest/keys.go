@@ -34,6 +34,7 @@ var keyRules = append(strategyRules(), []rule{
 			key := "key " + string(d.strategy)
 			t := x.submit(holdfast.Submission{Key: key, Strategy: d.strategy})
 			same(x, "the key's task", x.keyed(key), t)
+			is(x, "reused", t.Reused, false)
 		}
 	}},
 	{"keys are told apart by every byte", func(x *test) {
@@ -50,6 +51,15 @@ var keyRules = append(strategyRules(), []rule{
 		got := x.submit(holdfast.Submission{Name: "other", Queue: "other", Priority: 9, Key: "k", Strategy: holdfast.ReuseSucceeded})
 		same(x, "the answer", got, was)
 		same(x, "the task", x.get(t.ID), was)
+		is(x, "reused", got.Reused, true)
+		many, err := x.s.SubmitMany(x.ctx, []*holdfast.Submission{{Name: "a", Key: "k"}, {Name: "b", Key: "new"}, {Name: "c", Key: "new"}, {Name: "d"}, {Name: "e", Key: "k", Strategy: holdfast.Replace}})
+		x.must(err)
+		reused := []bool{}
+		for _, t := range many {
+			reused = append(reused, t.Reused)
+		}
+		is(x, "reused of many", reused, []bool{true, false, true, false, false})
+		is(x, "the task that was made and reused in one call", many[2].ID, many[1].ID)
 	}},
 	{"many in one call count from left to right, as one by one", func(x *test) {
 		sequences := [][]string{

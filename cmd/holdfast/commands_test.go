@@ -96,6 +96,15 @@ func TestAKeyIsReusedUnlessToldOtherwise(t *testing.T) {
 	if b := ok(t, db, "submit", "x", "--key", "k"); a != b {
 		t.Errorf("%s and %s", a, b)
 	}
+	for key, reused := range map[string]bool{"k": true, "new": false} {
+		var task struct {
+			ID     string `json:"id"`
+			Reused bool   `json:"reused"`
+		}
+		if err := json.Unmarshal([]byte(ok(t, db, "submit", "x", "--key", key, "--json")), &task); err != nil || task.Reused != reused || reused != (task.ID == strings.TrimSpace(a)) {
+			t.Errorf("key %s: %+v, %v", key, task, err)
+		}
+	}
 	r := call(t, "", db, "submit", "x", "--key", "k", "--strategy", "reject")
 	if r.code != exitState || !strings.Contains(r.err, `key "k" belongs to `+strings.TrimSpace(a)) || !strings.Contains(r.err, "--strategy") {
 		t.Errorf("reject: %d %s", r.code, r.err)

@@ -106,7 +106,6 @@ func (a *app) submit(ctx context.Context, f *submitFlags, args []string) error {
 	if f.lines {
 		return a.submitLines(ctx, client, args[0], options)
 	}
-	began := a.now().Add(-time.Second)
 	task, err := client.Submit(ctx, args[0], payload, options...)
 	if err != nil {
 		return err
@@ -120,7 +119,7 @@ func (a *app) submit(ctx context.Context, f *submitFlags, args []string) error {
 	fmt.Fprintln(a.stdout, task.ID)
 	if a.stdout.terminal {
 		what := fmt.Sprintf("%s on queue %s", task.Status, clean(task.Queue))
-		if task.CreatedAt.Before(began) {
+		if task.Reused {
 			what = fmt.Sprintf("the key's task of %s, %s", a.ago(task.CreatedAt), task.Status)
 		} else if task.Waiting() {
 			what += ", waits for other tasks"
