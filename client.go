@@ -22,13 +22,26 @@ type Client struct {
 	sweepEach time.Duration
 	stop      context.CancelFunc
 	sweeping  *sync.WaitGroup
+
+	refused error // the first option that is out of its limits
 }
 
-// ClientOption changes how NewClient works.
+// ClientOption changes how NewClient works. An option that is out of its limits makes every submit of the
+// client fail with an InvalidError, and nothing is swept.
 type ClientOption func(*Client)
 
-// WithPayloadLimit bounds payload and metadata, in bytes of JSON; DefaultPayloadLimit unless said.
-func WithPayloadLimit(bytes int) ClientOption { return func(c *Client) { c.limit = bytes } }
+func (c *Client) refuse(err error) { c.refused = cmp.Or(c.refused, err) }
+
+// WithPayloadLimit bounds payload and metadata, in bytes of JSON, at least 1; DefaultPayloadLimit unless
+// said.
+func WithPayloadLimit(bytes int) ClientOption {
+	return func(c *Client) {
+		if bytes < 1 {
+			c.refuse(invalid("payload_limit", bytes, "is below 1 byte"))
+		}
+		c.limit = bytes
+	}
+}
 
 // WithLogger sets where the client says what nobody asked for, such as a sweep that failed;
 // slog.Default unless said.
@@ -52,26 +65,48 @@ type depthLimit struct {
 }
 
 // WithQueueLimit holds submits back while the queue has depth queued tasks, delayed ones included:
-// a submit waits for room for up to wait, then fails with QueueFullError. The limit is this client's
+// a submit waits for room for up to wait, then fails with QueueFullError. depth is at least 1. The limit is this client's
 // (and, by Run.Client, its handlers'); concurrent submits may overshoot it by their number.
 func WithQueueLimit(queue string, depth int, wait time.Duration) ClientOption {
-	return func(c *Client) { c.depths[queue] = depthLimit{depth, wait} }
+	return func(c *Client) {
+		if depth < 1 {
+			c.refuse(invalid("queue_limit", depth, "is below 1, so that nothing could ever be submitted"))
+		}
+		c.refuse(cmp.Or(checkText("queue", queue, true), checkDuration("wait", wait)))
+		c.depths[queue] = depthLimit{depth, wait}
+	}
 }
 
 // WithRetention deletes ended tasks by these rules, in small batches, every minute while the client
 // is open. Call Close to end it.
 func WithRetention(rules ...Retention) ClientOption {
-	return func(c *Client) { c.retention = append(c.retention, rules...) }
+	return func(c *Client) {
+		for _, r := range rules {
+			c.refuse(r.filter().check())
+		}
+		c.retention = append(c.retention, rules...)
+	}
 }
 
-// WithSweepInterval sets how often retention sweeps; a minute unless said.
-func WithSweepInterval(d time.Duration) ClientOption { return func(c *Client) { c.sweepEach = d } }
+// WithSweepInterval sets how often retention sweeps, at least a millisecond; a minute unless said.
+func WithSweepInterval(d time.Duration) ClientOption {
+	return func(c *Client) {
+		if d < time.Millisecond {
+			c.refuse(invalid("sweep_interval", d, "is below a millisecond"))
+		}
+		c.sweepEach = d
+	}
+}
 
 // NewClient makes a client on the store. Only one with retention rules needs to be closed.
 func NewClient(store *Store, options ...ClientOption) *Client {
 	c := &Client{store: store, log: slog.Default(), limit: DefaultPayloadLimit, depths: map[string]depthLimit{}, sweepEach: time.Minute, sweeping: &sync.WaitGroup{}}
 	for _, o := range options {
 		o(c)
+	}
+	if c.refused != nil {
+		c.log.Error("holdfast: the client is not usable", "error", c.refused)
+		return c
 	}
 	if len(c.retention) > 0 {
 		ctx, stop := context.WithCancel(context.Background())
@@ -110,6 +145,9 @@ func (c *Client) with(options ...SubmitOption) *Client {
 // Submit makes a task. payload is encoded as JSON by encoding/json's rules for types; a
 // json.RawMessage is taken as it is.
 func (c *Client) Submit(ctx context.Context, name string, payload any, options ...SubmitOption) (*Task, error) {
+	if c.refused != nil {
+		return nil, c.refused
+	}
 	sub, err := Item{name, payload, options}.build(c.limit, c.options)
 	if err != nil {
 		return nil, err
@@ -154,6 +192,9 @@ func (c *Client) submitAll(ctx context.Context, subs []*Submission) ([]*Task, er
 // SubmitMany makes all the tasks or none, in one transaction. The answers stand in the order of the
 // items.
 func (c *Client) SubmitMany(ctx context.Context, items []Item) ([]*Task, error) {
+	if c.refused != nil {
+		return nil, c.refused
+	}
 	subs := make([]*Submission, len(items))
 	for i, item := range items {
 		sub, err := item.build(c.limit, c.options)

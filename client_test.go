@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/eda94727/holdfast"
-	"github.com/eda94727/holdfast/sqlite"
 )
 
 func TestWaitSaysWhyATaskIsStuck(t *testing.T) {
@@ -194,34 +194,62 @@ func TestQueueLimitHoldsInHandlers(t *testing.T) {
 }
 
 func TestRetentionSweepsWhileTheClientIsOpen(t *testing.T) {
-	clock := newClock()
-	store := newStore(t, sqlite.WithClock(clock.Now))
-	plain := holdfast.NewClient(store)
-	ctx := deadline(t)
-	submitMany(t, plain, "old", 1200)
-	kept := submitMany(t, plain, "kept", 1)
-	for range 2 {
-		for _, task := range claimN(t, store, "w", 1201) {
-			if _, err := store.Complete(ctx, task, nil); err != nil {
-				t.Fatal(err)
+	onBothDatabases(t, func(t *testing.T, newStore opener) {
+		store := newStore(t)
+		plain := holdfast.NewClient(store)
+		ctx := deadline(t)
+		end := func(status holdfast.Status, n int) {
+			t.Helper()
+			tasks := claimN(t, store, "w", n)
+			if len(tasks) != n {
+				t.Fatalf("claimed %d, want %d", len(tasks), n)
+			}
+			for _, task := range tasks {
+				var err error
+				if status == holdfast.Failed {
+					_, err = store.Fail(ctx, task, nil, false, 0)
+				} else {
+					_, err = store.Complete(ctx, task, nil)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	clock.Move(2 * time.Hour)
-	client := holdfast.NewClient(store, holdfast.WithRetention(holdfast.Retention{Name: "old", Age: time.Hour}), holdfast.WithSweepInterval(time.Millisecond), holdfast.WithLogger(quiet))
-	defer client.Close()
-	for {
-		left, err := client.List(ctx, holdfast.Filter{Limit: 2000})
-		if err != nil {
-			t.Fatal(err)
+		submitMany(t, plain, "old", 1200) // more than a sweep deletes at once
+		end(holdfast.Succeeded, 1200)
+		submitMany(t, plain, "job", 3, holdfast.Queue("other"))
+		end(holdfast.Failed, 3)
+		kept := map[string]bool{}
+		for _, tasks := range [][]*holdfast.Task{submitMany(t, plain, "job", 1, holdfast.Queue("other")), submitMany(t, plain, "young", 1)} {
+			kept[tasks[0].ID] = true
 		}
-		if len(left) == 1 && left[0].ID == kept[0].ID {
-			return
+		end(holdfast.Succeeded, 2)
+		kept[submitMany(t, plain, "old", 1)[0].ID] = true // has not ended
+
+		client := holdfast.NewClient(store, holdfast.WithSweepInterval(time.Millisecond), holdfast.WithLogger(quiet),
+			holdfast.WithRetention(holdfast.Retention{Name: "old"}, holdfast.Retention{Queue: "other", Status: holdfast.Failed}),
+			holdfast.WithRetention(holdfast.Retention{Age: time.Hour}))
+		defer client.Close()
+		for {
+			left, err := client.List(ctx, holdfast.Filter{Limit: 2000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := 0
+			for _, task := range left {
+				if kept[task.ID] {
+					found++
+				}
+			}
+			if found != len(kept) {
+				t.Fatal("the sweep deleted what no rule names")
+			}
+			if len(left) == found {
+				return
+			}
 		}
-		if len(left) == 0 {
-			t.Fatal("the sweep deleted what its rule does not name")
-		}
-	}
+	})
 }
 
 func TestOptionsRefuseBadInput(t *testing.T) {
@@ -262,6 +290,49 @@ func TestOptionsRefuseBadInput(t *testing.T) {
 		t.Errorf("%d tasks were written all the same, %v", len(tasks), err)
 	}
 }
+
+// A client with an option that is out of its limits submits nothing and sweeps nothing.
+func TestClientOptionsRefuseBadInput(t *testing.T) {
+	store := newStore(t)
+	for _, c := range []struct {
+		field  string
+		option holdfast.ClientOption
+	}{
+		{"payload_limit", holdfast.WithPayloadLimit(0)},
+		{"payload_limit", holdfast.WithPayloadLimit(-1)},
+		{"queue_limit", holdfast.WithQueueLimit("q", 0, time.Second)},
+		{"queue_limit", holdfast.WithQueueLimit("q", -1, time.Second)},
+		{"wait", holdfast.WithQueueLimit("q", 1, -time.Second)},
+		{"queue", holdfast.WithQueueLimit("", 1, time.Second)},
+		{"older_than", holdfast.WithRetention(holdfast.Retention{Age: -1})},
+		{"status", holdfast.WithRetention(holdfast.Retention{Status: "done"})},
+		{"status", holdfast.WithRetention(holdfast.Retention{Status: holdfast.Queued})},
+		{"name", holdfast.WithRetention(holdfast.Retention{Age: 1}, holdfast.Retention{Name: "\xff"})},
+		{"sweep_interval", holdfast.WithSweepInterval(0)},
+	} {
+		var said strings.Builder
+		client := holdfast.NewClient(store, c.option, holdfast.WithRetention(holdfast.Retention{}), holdfast.WithLogger(slog.New(slog.NewTextHandler(&said, nil))))
+		for op, err := range map[string]error{
+			"submit":      second(client.Submit(t.Context(), "job", nil)),
+			"submit many": second(client.SubmitMany(t.Context(), []holdfast.Item{holdfast.NewItem("job", nil)})),
+			"schedule":    second(client.PutSchedule(t.Context(), holdfast.Schedule{Name: "s", Spec: "@daily", Task: "job"})),
+		} {
+			var bad *holdfast.InvalidError
+			if !errors.As(err, &bad) || bad.Field != c.field {
+				t.Errorf("%s, %s: got %v", c.field, op, err)
+			}
+		}
+		client.Close()
+		if !strings.Contains(said.String(), "level=ERROR") || !strings.Contains(said.String(), c.field) {
+			t.Errorf("%s: the log says %q", c.field, said.String())
+		}
+	}
+	if tasks, err := holdfast.NewClient(store).List(t.Context(), holdfast.Filter{}); err != nil || len(tasks) != 0 {
+		t.Errorf("%d tasks were written all the same, %v", len(tasks), err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 func TestDigitsAreKept(t *testing.T) {
 	client := holdfast.NewClient(newStore(t))

@@ -181,21 +181,29 @@ type PurgeFilter struct {
 	Limit int
 }
 
+func (f PurgeFilter) check() error {
+	if err := cmp.Or(checkDuration("older_than", f.OlderThan), checkLimit("limit", f.Limit), checkText("queue", f.Queue, false), checkText("name", f.Name, false)); err != nil {
+		return err
+	}
+	if f.Status == "" {
+		return nil
+	}
+	if err := f.Status.check("status"); err != nil {
+		return err
+	}
+	if !f.Status.Terminal() {
+		return invalid("status", string(f.Status), "is not terminal; only succeeded, failed or canceled tasks can be purged")
+	}
+	return nil
+}
+
 // DefaultPurgeLimit is how many tasks one Purge deletes at most unless told.
 const DefaultPurgeLimit = 1000
 
 // Purge deletes ended tasks, oldest first, with their keys, and answers their ids.
 func (s *Store) Purge(ctx context.Context, f PurgeFilter) ([]string, error) {
-	if err := cmp.Or(checkDuration("older_than", f.OlderThan), checkLimit("limit", f.Limit), checkText("queue", f.Queue, false), checkText("name", f.Name, false)); err != nil {
+	if err := f.check(); err != nil {
 		return nil, err
-	}
-	if f.Status != "" {
-		if err := f.Status.check("status"); err != nil {
-			return nil, err
-		}
-		if !f.Status.Terminal() {
-			return nil, invalid("status", string(f.Status), "is not terminal; only succeeded, failed or canceled tasks can be purged")
-		}
 	}
 	row := &Row{Older: f.OlderThan.Milliseconds(), Limit: int64(cmp.Or(f.Limit, DefaultPurgeLimit))}
 	row.Queue, row.Status, row.Name = f.Queue, f.Status, f.Name

@@ -11,8 +11,12 @@ type Retention struct {
 	Queue  string
 	Status Status
 	Name   string
-	// Age since the task ended.
+	// Age is the least time since the task ended; 0 to MaxDelay.
 	Age time.Duration
+}
+
+func (r Retention) filter() PurgeFilter {
+	return PurgeFilter{OlderThan: r.Age, Queue: r.Queue, Status: r.Status, Name: r.Name, Limit: sweepBatch}
 }
 
 const (
@@ -41,7 +45,7 @@ func (c *Client) sweep(ctx context.Context) {
 
 func (c *Client) sweepRule(ctx context.Context, rule Retention) error {
 	for {
-		ids, err := c.store.Purge(ctx, PurgeFilter{OlderThan: rule.Age, Queue: rule.Queue, Status: rule.Status, Name: rule.Name, Limit: sweepBatch})
+		ids, err := c.store.Purge(ctx, rule.filter())
 		if err != nil || len(ids) < sweepBatch {
 			return err
 		}

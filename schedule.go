@@ -203,6 +203,9 @@ type declaration struct {
 
 // declare checks everything that can be checked without the database.
 func (c *Client) declare(s Schedule) (*declaration, error) {
+	if c.refused != nil {
+		return nil, c.refused
+	}
 	if err := checkText("schedule name", s.Name, true); err != nil {
 		return nil, err
 	}

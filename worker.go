@@ -159,16 +159,31 @@ func (w *Worker) check() error {
 		return invalid("concurrency", c.Concurrency, "is below 1")
 	case c.Lease < 10*time.Millisecond:
 		return invalid("lease", c.Lease, "is below 10ms")
+	case c.Lease > MaxDelay:
+		return checkLease(c.Lease)
 	case c.Heartbeat <= 0 || c.Heartbeat > c.Lease/2:
 		return invalid("heartbeat", c.Heartbeat, "must be above 0 and at most half of the lease, so that one that fails loses nothing")
 	case c.Poll < time.Millisecond:
 		return invalid("poll", c.Poll, "is below 1ms")
+	case c.Grace < 0:
+		return invalid("grace", c.Grace, "is negative; use a small one to stop at once, such as 1ms")
+	case c.ResultLimit < 1:
+		return invalid("result_limit", c.ResultLimit, "is below 1 byte")
+	case c.PayloadBytes < 0:
+		return invalid("payload_bytes", c.PayloadBytes, "is negative; use 0 for no bound")
+	case w.client.refused != nil:
+		return w.client.refused
 	case len(w.handlers) == 0:
 		return invalid("handlers", "", "are missing: register at least one with Handle")
 	}
 	for _, q := range c.Queues {
 		if err := checkText("queue", q, true); err != nil {
 			return err
+		}
+	}
+	for name, capacity := range c.Resources {
+		if capacity < 1 {
+			return invalid("resource "+name, capacity, "is below 1, so that no call could ever take a place")
 		}
 	}
 	for _, h := range w.handlers {

@@ -317,6 +317,12 @@ func TestWorkerRefusesBadConfigs(t *testing.T) {
 		"poll":        {Poll: 1},
 		"queue":       {Queues: []string{""}},
 		"worker_id":   {ID: strings.Repeat("x", 256)},
+
+		"grace":         {Grace: -1},
+		"result_limit":  {ResultLimit: -1},
+		"payload_bytes": {PayloadBytes: -1},
+		"resource gpu":  {Resources: map[string]int{"gpu": 0}},
+		"payload_limit": {Client: holdfast.NewClient(store, holdfast.WithPayloadLimit(-1), holdfast.WithLogger(quiet))},
 	} {
 		w := holdfast.NewWorker(store, config)
 		w.Handle("job", func(context.Context, *holdfast.Run) (any, error) { return nil, nil })
