@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -224,6 +225,36 @@ func TestPoolFull(t *testing.T) {
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pool full") {
 			t.Errorf("%s: %v, want the deadline and the pool named", op, err)
+		}
+	}
+}
+
+// TestMaxConns: the pool that Open makes has as many connections as asked for, however many calls there are.
+func TestMaxConns(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	store := openAt(t, with(dsn, "application_name=bounded"), postgres.WithMaxConns(2), postgres.WithoutListen())
+	release := lockTasks(t, dsn)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := store.SubmitMany(t.Context(), []*holdfast.Submission{{Name: "a"}, {Name: "b"}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	look := connect(t, dsn)
+	waitFor(t, look, "blocked inserts", blocked, 2)
+	var n int
+	if err := look.QueryRow(t.Context(), "select count(*) from pg_stat_activity where application_name = 'bounded'").Scan(&n); err != nil || n != 2 {
+		t.Errorf("%d connections (%v), want 2", n, err)
+	}
+	release()
+	wg.Wait()
+	for _, n := range []int{0, -1} {
+		_, err := postgres.Open(t.Context(), dsn, postgres.WithMaxConns(n))
+		var bad *holdfast.InvalidError
+		if !errors.As(err, &bad) || bad.Field != "max_conns" {
+			t.Errorf("%d connections: %v", n, err)
 		}
 	}
 }

@@ -9,10 +9,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -28,6 +31,7 @@ type config struct {
 	noListen bool
 	log      *slog.Logger
 	conns    int32
+	err      error // of an option
 	store    []holdfast.StoreOption
 }
 
@@ -47,8 +51,17 @@ func WithoutListen() Option { return func(c *config) { c.noListen = true } }
 func WithLogger(log *slog.Logger) Option { return func(c *config) { c.log = log } }
 
 // WithMaxConns bounds the connections of the pool that Open makes; what the DSN says (pool_max_conns)
-// or pgx's default, unless said.
-func WithMaxConns(n int) Option { return func(c *config) { c.conns = int32(n) } }
+// or pgx's default, unless said. LISTEN and each worker's session have connections beside the pool's. A
+// number below 1 is refused by Open.
+func WithMaxConns(n int) Option {
+	return func(c *config) {
+		if n < 1 || n > math.MaxInt32 {
+			c.err = &holdfast.InvalidError{Field: "max_conns", Value: strconv.Itoa(n), Problem: "is not between 1 and 2147483647"}
+			return
+		}
+		c.conns = int32(n)
+	}
+}
 
 // Open connects to the database, makes the tables where they are missing and brings older ones up to
 // date. The DSN is a URL or key=value text as pgx reads it.
@@ -56,7 +69,7 @@ func WithMaxConns(n int) Option { return func(c *config) { c.conns = int32(n) } 
 // Behind a transaction pooler add default_query_exec_mode=exec to the DSN and use WithoutListen.
 //
 // Errors: holdfast.ErrUnavailable (a DSN that cannot be read, a server that cannot be reached),
-// ErrProtocol, ErrReadOnly; ErrSecondInstallation.
+// ErrProtocol, ErrReadOnly, ErrInvalid (an option); ErrSecondInstallation.
 func Open(ctx context.Context, dsn string, options ...Option) (*holdfast.Store, error) {
 	c, err := newConfig(options)
 	if err != nil {
@@ -102,7 +115,7 @@ func newConfig(options []Option) (*config, error) {
 	for _, o := range options {
 		o(c)
 	}
-	return c, checkSchema(c.schema)
+	return c, cmp.Or(c.err, checkSchema(c.schema))
 }
 
 func open(ctx context.Context, pool *pgxpool.Pool, c *config, own bool) (*holdfast.Store, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -291,6 +292,17 @@ func TestOpenNamesTheErrors(t *testing.T) {
 	} {
 		if _, err := sqlite.Open(t.Context(), path); !errors.Is(err, want) {
 			t.Errorf("%q: the error is %v, want %v", path, err, want)
+		}
+	}
+	for field, option := range map[string]sqlite.Option{"busy_budget": sqlite.WithBusyBudget(-1), "readers": sqlite.WithReaders(-1)} {
+		path := filepath.Join(t.TempDir(), "tasks.db")
+		_, err := sqlite.Open(t.Context(), path, option)
+		var bad *holdfast.InvalidError
+		if !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s: a file was made", field)
 		}
 	}
 	for _, prefix := range []string{"sqlite:", "sqlite://"} {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,10 +46,11 @@ type Option func(*config)
 func WithSynchronous(s Synchronous) Option { return func(c *config) { c.file.Synchronous = s } }
 
 // WithBusyBudget sets how long a write may wait for another program on the file before it fails with
-// holdfast.ErrBusy; 5 s unless said.
+// holdfast.ErrBusy; 5 s unless said. A negative one is refused by Open.
 func WithBusyBudget(d time.Duration) Option { return func(c *config) { c.file.BusyBudget = d } }
 
-// WithReaders sets how many reads run at once; 4 unless said.
+// WithReaders sets how many reads run at once, each on a connection of its own; 4 unless said. A negative
+// number is refused by Open.
 func WithReaders(n int) Option { return func(c *config) { c.file.Readers = n } }
 
 // WithClock sets the clock, for tests.
@@ -60,11 +62,17 @@ func WithClock(now func() time.Time) Option {
 // file name, with or without "sqlite:" before it, or Memory.
 //
 // Errors: holdfast.ErrUnavailable (no such folder, a directory, no permission), ErrNotDatabase,
-// ErrReadOnly, ErrBusy, ErrFull, ErrProtocol.
+// ErrReadOnly, ErrBusy, ErrFull, ErrProtocol, ErrInvalid (an option).
 func Open(ctx context.Context, path string, options ...Option) (*holdfast.Store, error) {
 	var c config
 	for _, o := range options {
 		o(&c)
+	}
+	switch {
+	case c.file.BusyBudget < 0:
+		return nil, &holdfast.InvalidError{Field: "busy_budget", Value: c.file.BusyBudget.String(), Problem: "is negative; use a small one to fail at once, such as 1ms"}
+	case c.file.Readers < 0:
+		return nil, &holdfast.InvalidError{Field: "readers", Value: strconv.Itoa(c.file.Readers), Problem: "is negative; use 0 for 4"}
 	}
 	path = strings.TrimPrefix(strings.TrimPrefix(path, "sqlite:"), "//")
 	file, err := sqlitefile.Open(ctx, path, c.file)

@@ -138,6 +138,19 @@ func (c *Cluster) Restart() error {
 	return c.Start()
 }
 
+// LimitFiles lets no file of the server grow beyond that many bytes, a multiple of 512, from the next Start
+// on, as if the disk were full; 0 takes the limit away. Files of the write-ahead log have 16 MiB, so with
+// less the server does not run.
+func (c *Cluster) LimitFiles(bytes int) error {
+	blocks := "unlimited"
+	if bytes > 0 {
+		blocks = strconv.Itoa(bytes / 512)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.super.order("limit " + blocks)
+}
+
 // close ends the server for good. It returns when the server and its folder are gone.
 func (c *Cluster) close() error {
 	c.mu.Lock()

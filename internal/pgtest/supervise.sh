@@ -23,6 +23,7 @@ while read -r order mode; do
 			--encoding=UTF8 --no-locale --no-sync
 		;;
 	start) "$bin/pg_ctl" -D "$data" -l "$root/server.log" -t 60 -w start ;;
+	limit) ulimit -S -f "$mode" ;; # in blocks of 512 bytes; servers that are started later have it
 	stop) "$bin/pg_ctl" -D "$data" -m "$mode" -t 60 -w stop ;;
 	*) false ;;
 	esac </dev/null >"$root/said" 2>&1
