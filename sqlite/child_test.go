@@ -13,13 +13,16 @@ import (
 	"github.com/eda94727/holdfast/sqlite"
 )
 
+// children are the functions that run in processes of their own, by name.
+var children = map[string]func(ctx context.Context, path string) error{"open": childOpens, "work": childWorks, "hammer": childHammers}
+
 // TestMain runs the child processes of these tests, which are this binary with a variable set.
 func TestMain(m *testing.M) {
 	what, path, _ := strings.Cut(os.Getenv("HOLDFAST_SQLITE_CHILD"), "|")
 	if what == "" {
 		os.Exit(m.Run())
 	}
-	run, ok := map[string]func(ctx context.Context, path string) error{"open": childOpens, "work": childWorks, "hammer": childHammers}[what]
+	run, ok := children[what]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "no child is called %q\n", what)
 		os.Exit(2)

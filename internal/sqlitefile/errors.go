@@ -53,6 +53,10 @@ func (f *File) explain(op string, err error) error {
 	if err == nil || !errors.As(err, &code) {
 		return err
 	}
+	// The driver keeps no trace of the system's error where a write of SQLite fails, so the disk is asked.
+	if code == sqlite3.IOERR && diskFull(f.path) {
+		code = sqlite3.FULL
+	}
 	var kind error
 	hint := ""
 	switch code {
