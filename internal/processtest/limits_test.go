@@ -1,10 +1,14 @@
 package processtest
 
 import (
+	"database/sql"
 	"fmt"
-	"sync/atomic"
+	"slices"
 	"testing"
 	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/eda94727/holdfast"
 )
@@ -19,9 +23,11 @@ func TestLimitsHoldWhileProcessesAreKilled(t *testing.T) {
 			rate        = 20 // a second
 			burst       = 4
 			kills       = 6
+			slack       = 150 * time.Millisecond
 		)
 		store := d.open(t)
 		client := holdfast.NewClient(store)
+		db := d.noteClaims(t)
 		ctx := deadline(t)
 		for _, l := range []holdfast.Limit{
 			{Kind: holdfast.LimitName, Name: "slow", Concurrency: concurrency},
@@ -50,30 +56,6 @@ func TestLimitsHoldWhileProcessesAreKilled(t *testing.T) {
 			children = append(children, spawn())
 		}
 
-		// What runs is counted by others' eyes, all the time: each row that is running has a live lease.
-		var looks, most atomic.Int64
-		stop := make(chan struct{})
-		done := make(chan error, 1)
-		go func() {
-			for {
-				select {
-				case <-stop:
-					done <- nil
-					return
-				default:
-				}
-				running, err := client.List(ctx, holdfast.Filter{Name: "slow", Status: holdfast.Running})
-				if err != nil {
-					done <- err
-					return
-				}
-				looks.Add(1)
-				if n := int64(len(running)); n > most.Load() {
-					most.Store(n)
-				}
-			}
-		}()
-
 		for i := range kills {
 			children[i%4].all("started", 1)
 			children[i%4].kill()
@@ -98,12 +80,44 @@ func TestLimitsHoldWhileProcessesAreKilled(t *testing.T) {
 			}
 		}
 		took := time.Since(began)
-		close(stop)
-		if err := <-done; err != nil {
+		// What the database itself has noted of each claim.
+		most, quick := 0, []int64{}
+		rows, err := db.QueryContext(ctx, "select name, at_ms, running from claims order by n")
+		if err != nil {
 			t.Fatal(err)
 		}
-		if n := most.Load(); n > concurrency || n == 0 {
-			t.Errorf("%d tasks ran at once, the limit is %d (%d looks)", n, concurrency, looks.Load())
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			var at int64
+			var running int
+			if err := rows.Scan(&name, &at, &running); err != nil {
+				t.Fatal(err)
+			}
+			if name == "quick" {
+				quick = append(quick, at)
+			} else {
+				most = max(most, running)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if most > concurrency || most == 0 {
+			t.Errorf("%d tasks ran at once, the limit is %d", most, concurrency)
+		}
+		// In any time, at most burst + rate × time begin. What is noted is when the row was written, which on
+		// Postgres is a little later than when the rate was looked at.
+		if len(quick) < tasks {
+			t.Errorf("%d starts were noted of %d tasks", len(quick), tasks)
+		}
+		slices.Sort(quick)
+		for i := range quick {
+			for j := i + burst; j < len(quick); j++ {
+				if most := burst + float64(quick[j]-quick[i]+slack.Milliseconds())*rate/1000; float64(j-i+1) > most {
+					t.Fatalf("%d began within %d ms, at %d a second and a burst of %d", j-i+1, quick[j]-quick[i], rate, burst)
+				}
+			}
 		}
 		// A rate of n a period with a burst lets at most burst + n × periods start.
 		if least := time.Duration(tasks-burst) * time.Second / rate; took < least {
@@ -114,4 +128,35 @@ func TestLimitsHoldWhileProcessesAreKilled(t *testing.T) {
 			t.Errorf("%d tasks failed, %v", len(failed), err)
 		}
 	})
+}
+
+// noteClaims lets the database note every claim: when it was, and how many tasks of the name run then.
+func (d *database) noteClaims(t testing.TB) *sql.DB {
+	t.Helper()
+	driver, dsn, statements := "sqlite3", "file:"+d.dsn+"?_pragma=busy_timeout(10000)", []string{
+		"create table claims (n integer primary key, name text, at_ms integer, running integer)",
+		`create trigger note_claims after update of status on cairnq_tasks when new.status = 'running' begin
+			insert into claims (name, at_ms, running) values (new.name, new.updated_at_ms,
+				(select count(*) from cairnq_tasks where status = 'running' and name = new.name)); end`,
+	}
+	if d.name == "postgres" {
+		driver, dsn, statements = "pgx", d.dsn, []string{
+			"create table claims (n bigserial primary key, name text, at_ms bigint, running integer)",
+			`create function note_claim() returns trigger language plpgsql as $$ begin
+				insert into claims (name, at_ms, running) values (new.name, new.updated_at_ms,
+					(select count(*) from cairnq_tasks where status = 'running' and name = new.name)); return null; end $$`,
+			"create trigger note_claims after update of status on cairnq_tasks for each row when (new.status = 'running') execute function note_claim()",
+		}
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	for _, s := range statements {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return db
 }
