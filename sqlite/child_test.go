@@ -14,7 +14,7 @@ import (
 )
 
 // children are the functions that run in processes of their own, by name.
-var children = map[string]func(ctx context.Context, path string) error{"open": childOpens, "work": childWorks, "hammer": childHammers}
+var children = map[string]func(ctx context.Context, path string) error{"open": childOpens, "hammer": childHammers}
 
 // TestMain runs the child processes of these tests, which are this binary with a variable set.
 func TestMain(m *testing.M) {

@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
-	_ "github.com/ncruces/go-sqlite3/driver"
-
 	"github.com/eda94727/holdfast"
 )
 
@@ -133,14 +130,14 @@ func TestLimitsHoldWhileProcessesAreKilled(t *testing.T) {
 // noteClaims lets the database note every claim: when it was, and how many tasks of the name run then.
 func (d *database) noteClaims(t testing.TB) *sql.DB {
 	t.Helper()
-	driver, dsn, statements := "sqlite3", "file:"+d.dsn+"?_pragma=busy_timeout(10000)", []string{
+	statements := []string{
 		"create table claims (n integer primary key, name text, at_ms integer, running integer)",
 		`create trigger note_claims after update of status on cairnq_tasks when new.status = 'running' begin
 			insert into claims (name, at_ms, running) values (new.name, new.updated_at_ms,
 				(select count(*) from cairnq_tasks where status = 'running' and name = new.name)); end`,
 	}
 	if d.name == "postgres" {
-		driver, dsn, statements = "pgx", d.dsn, []string{
+		statements = []string{
 			"create table claims (n bigserial primary key, name text, at_ms bigint, running integer)",
 			`create function note_claim() returns trigger language plpgsql as $$ begin
 				insert into claims (name, at_ms, running) values (new.name, new.updated_at_ms,
@@ -148,11 +145,7 @@ func (d *database) noteClaims(t testing.TB) *sql.DB {
 			"create trigger note_claims after update of status on cairnq_tasks for each row when (new.status = 'running') execute function note_claim()",
 		}
 	}
-	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := d.sql(t)
 	for _, s := range statements {
 		if _, err := db.Exec(s); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package processtest
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/eda94727/holdfast"
 	"github.com/eda94727/holdfast/internal/pgtest"
@@ -33,6 +37,7 @@ type process struct {
 	Lease       time.Duration
 	Grace       time.Duration
 	PlainLease  bool
+	Lines       bool // it is no worker, but does what work does
 }
 
 const processVariable = "HOLDFAST_TEST_PROCESS"
@@ -70,6 +75,9 @@ func (p *process) main() error {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Println(append([]any{what}, args...)...)
+	}
+	if p.Lines {
+		return work(ctx, store)
 	}
 	w := holdfast.NewWorker(store, holdfast.WorkerConfig{
 		ID: p.ID, Concurrency: p.Concurrency, Lease: p.Lease, Grace: p.Grace, PlainLease: p.PlainLease,
@@ -149,6 +157,21 @@ func (d *database) open(t testing.TB) *holdfast.Store {
 	return store
 }
 
+// sql opens the database as another program would.
+func (d *database) sql(t testing.TB) *sql.DB {
+	t.Helper()
+	driver, dsn := "pgx", d.dsn
+	if d.name == "sqlite" {
+		driver, dsn = "sqlite3", "file:"+d.dsn+"?_pragma=busy_timeout(10000)&_pragma=foreign_keys(1)"
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
 // databases makes one of each dialect.
 var databases = map[string]func(t testing.TB) *database{
 	"sqlite": func(t testing.TB) *database {
@@ -225,6 +248,28 @@ func (d *database) start(t testing.TB, p process) *child {
 func (c *child) kill() {
 	c.cmd.Process.Kill()
 	<-c.done
+}
+
+// atLeast waits for n lines of any kind.
+func (c *child) atLeast(n int) {
+	timeout := time.After(time.Minute)
+	for {
+		c.mu.Lock()
+		got, news := len(c.lines), c.news
+		c.mu.Unlock()
+		if got >= n {
+			return
+		}
+		select {
+		case <-news:
+		case <-c.done:
+			c.t.Errorf("the process ended (%v) after %d of %d lines", c.err, got, n)
+			return
+		case <-timeout:
+			c.t.Errorf("%d of %d lines came", got, n)
+			return
+		}
+	}
 }
 
 // all answers the second words of the lines that begin with what, once there are n.

@@ -1,31 +1,24 @@
-package sqlite_test
+package processtest
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/eda94727/holdfast"
-	"github.com/eda94727/holdfast/sqlite"
 	"github.com/eda94727/holdfast/storetest"
 )
 
-// childWorks submits, claims and settles until it is killed. Each thing that the store has
-// acknowledged is a line of its output, written whole: what has been written stays in the pipe.
-func childWorks(ctx context.Context, path string) error {
-	store, err := sqlite.Open(ctx, path)
-	if err != nil {
-		return err
-	}
+// work submits, claims and settles until it is killed. Each thing that the store has acknowledged is a
+// line of its output, written whole: what has been written stays in the pipe.
+func work(ctx context.Context, store *holdfast.Store) error {
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 	worker := fmt.Sprint("w", os.Getpid())
 	var wg sync.WaitGroup
@@ -95,82 +88,79 @@ type history struct {
 	lines []string
 }
 
+// Processes that submit, claim and complete are killed one after the other: nothing that any of them was
+// told is missing, no task is claimed under a live lease, and all the work gets done.
 func TestKilledProcessesLoseNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tasks.db")
-	openAt(t, path).Close()
 	kills := 40
 	if testing.Short() {
 		kills = 10
 	}
-	const processes = 3
-	var h history
-	var wg sync.WaitGroup
-	turn := make(chan struct{}, kills)
-	for range kills {
-		turn <- struct{}{}
-	}
-	close(turn)
-	for range processes {
-		wg.Go(func() {
-			for range turn {
-				cmd := child(t, "work", path)
-				out, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if err := cmd.Start(); err != nil {
-					t.Error(err)
-					return
-				}
-				// It dies at a random moment after it has done something.
-				lines, after := bufio.NewScanner(out), 1+rand.N(400)
-				var own []string
-				killed := false
-				for lines.Scan() {
-					own = append(own, lines.Text())
-					if len(own) == after {
-						killed = cmd.Process.Kill() == nil
-					}
-				}
-				if err := cmd.Wait(); err == nil || !killed {
-					t.Errorf("a child ended before it was killed: %v", err)
-				}
-				h.mu.Lock()
-				h.lines = append(h.lines, own...)
-				h.mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	db := openSQL(t, path)
-	storetest.CheckInvariants(t, db)
-	if got := strings1(t, db, "pragma integrity_check"); got[0] != "ok" {
-		t.Fatalf("the file is damaged: %v", got)
-	}
-
-	// What is left is finished by one more worker, an hour later, when every lease has ended.
-	store := openAt(t, path, sqlite.WithClock(func() time.Time { return time.Now().Add(time.Hour) }))
-	for {
-		tasks := claimFrom(t, store, "default", 100)
-		if len(tasks) == 0 {
-			break
+	onEach(t, func(t *testing.T, d *database) {
+		store := d.open(t)
+		db := d.sql(t)
+		const processes = 3
+		var h history
+		var wg sync.WaitGroup
+		turn := make(chan struct{}, kills)
+		for range kills {
+			turn <- struct{}{}
 		}
-		for _, own := range tasks {
-			if _, err := store.Complete(t.Context(), own, json.RawMessage(`{"by":"last"}`)); err != nil {
+		close(turn)
+		for range processes {
+			wg.Go(func() {
+				for range turn {
+					// It dies at a random moment after it has done something.
+					c := d.start(t, process{Lines: true})
+					c.atLeast(1 + rand.N(400))
+					c.kill()
+					h.mu.Lock()
+					for _, line := range c.lines {
+						h.lines = append(h.lines, strings.Join(line, " "))
+					}
+					h.mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		storetest.CheckInvariants(t, db)
+		if d.name == "sqlite" {
+			var sound string
+			if err := db.QueryRow("pragma integrity_check").Scan(&sound); err != nil || sound != "ok" {
+				t.Fatalf("the file is damaged: %s, %v", sound, err)
+			}
+		}
+		// What is left is finished by one more worker, an hour later, when every lease has ended.
+		if _, err := db.Exec("update cairnq_tasks set lease_until_ms = lease_until_ms - 3600000 where status = 'running'"); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			got, err := store.Claim(deadline(t), holdfast.Claim{Queues: []string{"default"}, Draws: []holdfast.Draw{{AnyName: true, Limit: 100}}, WorkerID: "last", Lease: time.Minute})
+			if err != nil {
 				t.Fatal(err)
 			}
+			if len(got.Tasks) == 0 {
+				break
+			}
+			for _, own := range got.Tasks {
+				if _, err := store.Complete(t.Context(), own, json.RawMessage(`{"by":"last"}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-	}
-	storetest.CheckInvariants(t, db)
-	if got := strings1(t, db, "select id from cairnq_tasks where status <> 'succeeded'"); len(got) > 0 {
-		t.Errorf("%d tasks were not finished: %v", len(got), got[0])
-	}
-	h.check(t, store)
-	t.Logf("%d processes were killed; they were told %d things about %s tasks", kills, len(h.lines), strings1(t, db, "select count(*) from cairnq_tasks")[0])
+		storetest.CheckInvariants(t, db)
+		var all, left int
+		if err := db.QueryRow("select count(*), count(*) filter (where status <> 'succeeded') from cairnq_tasks").Scan(&all, &left); err != nil || left > 0 {
+			t.Errorf("%d tasks were not finished, %v", left, err)
+		}
+		h.check(t, store)
+		t.Logf("%d processes were killed; they were told %d things about %d tasks", kills, len(h.lines), all)
+	})
 }
 
-// check holds the file against what was acknowledged.
+// check holds the database against what was acknowledged.
 func (h *history) check(t *testing.T, store *holdfast.Store) {
 	type claim struct{ from, until int64 }
 	claims := map[string]map[int]*claim{} // by task and attempt
@@ -199,8 +189,12 @@ func (h *history) check(t *testing.T, store *holdfast.Store) {
 				t.Errorf("%s was completed twice", w[1])
 			}
 			completed[w[1]] = true
-			if got, want := string(get(w[1]).Result), fmt.Sprintf(`{"by":"%s","attempt":%s}`, w[2], w[3]); got != want {
-				t.Errorf("%s: the result is %s, acknowledged was %s", w[1], got, want)
+			var got struct {
+				By      string      `json:"by"`
+				Attempt json.Number `json:"attempt"`
+			}
+			if err := get(w[1]).DecodeResult(&got); err != nil || got.By != w[2] || got.Attempt.String() != w[3] {
+				t.Errorf("%s: the result is %+v (%v), acknowledged was attempt %s by %s", w[1], got, err, w[3], w[2])
 			}
 		case "claimed":
 			var c claim
