@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/sqlite"
 )
 
 func TestWaitSaysWhyATaskIsStuck(t *testing.T) {
@@ -113,6 +115,46 @@ func TestWatchYieldsEachChange(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// Changes within one millisecond, which updated_at does not tell apart, are seen all the same.
+func TestWatchSeesChangesOfOneMillisecond(t *testing.T) {
+	still := time.UnixMilli(1767323045000)
+	store := newStore(t, sqlite.WithClock(func() time.Time { return still }))
+	client := holdfast.NewClient(store)
+	ctx := deadline(t)
+	task := submitMany(t, client, "job", 1)[0]
+	var seen []string
+	for now, err := range client.Watch(ctx, task.ID) {
+		if err != nil {
+			t.Fatalf("after %v: %v", seen, err)
+		}
+		p := 0.0
+		if now.Progress != nil {
+			p = *now.Progress
+		}
+		seen = append(seen, fmt.Sprintf("%s %d %v", now.Status, now.Attempt, p))
+		switch len(seen) {
+		case 1:
+			now = claimN(t, store, "w", 1)[0]
+		case 2:
+			p = 0.5
+			err = store.Progress(ctx, now, &p, "")
+		case 3:
+			p = 0.75
+			err = store.Progress(ctx, now, &p, "")
+		case 4:
+			_, err = store.Cancel(ctx, task.ID)
+		case 5:
+			_, err = store.Complete(ctx, now, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(seen, ", "); got != "queued 0 0, running 1 0, running 1 0.5, running 1 0.75, running 1 0.75, canceled 1 0.75" {
+		t.Error(got)
+	}
 }
 
 func TestCallTellsHowTheTaskEnded(t *testing.T) {

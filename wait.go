@@ -115,8 +115,9 @@ func (c *Client) waitTimeout(ctx context.Context, id string) error {
 	return e
 }
 
-// Watch yields the task each time it has changed, from its present state to its end. It ends after a
-// terminal state or an error.
+// Watch yields the task each time it has changed, from its present state to its end, whoever changes it.
+// It looks every 100 ms, and at once when this process learns of the end; states that come and go in
+// between are not seen. It ends after a terminal state or an error: ErrNotFound, or the cause of ctx's end.
 func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*Task, error] {
 	return func(yield func(*Task, error) bool) {
 		ear := c.store.dialect.Hub().ListenTask(id)
@@ -128,7 +129,7 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*Task, error] {
 				yield(nil, err)
 				return
 			}
-			if last == nil || !t.UpdatedAt.Equal(last.UpdatedAt) || t.Status != last.Status || t.Message != last.Message {
+			if last == nil || changed(last, t) {
 				if !yield(t, nil) || t.Status.Terminal() {
 					return
 				}
@@ -140,6 +141,13 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*Task, error] {
 			}
 		}
 	}
+}
+
+// changed tells whether two states of a task differ in what a watcher may want to see. updated_at alone
+// does not tell apart what happens within a millisecond.
+func changed(a, b *Task) bool {
+	return !a.UpdatedAt.Equal(b.UpdatedAt) || a.Status != b.Status || a.Attempt != b.Attempt || a.Message != b.Message || !a.CancelRequestedAt.Equal(b.CancelRequestedAt) ||
+		(a.Progress == nil) != (b.Progress == nil) || a.Progress != nil && *a.Progress != *b.Progress
 }
 
 // Call submits a task, waits for its end, and decodes its result into out (nil if it does not
