@@ -34,6 +34,13 @@ func TestWaitSaysWhyATaskIsStuck(t *testing.T) {
 				claimN(t, store, "w7", 1, holdfast.Draw{Names: []string{"long"}})
 				return task
 			}, "still running, attempt 1 of 3, on worker w7"},
+			{"failed once", func(t *testing.T) *holdfast.Task {
+				task := submitMany(t, client, "again", 1)[0]
+				if _, err := store.Fail(ctx, claimN(t, store, "w", 1, holdfast.Draw{Names: []string{"again"}})[0], nil, true, 0); err != nil {
+					t.Fatal(err)
+				}
+				return task
+			}, "waits to be claimed for attempt 2 of 3"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				task := c.make(t)
@@ -45,6 +52,21 @@ func TestWaitSaysWhyATaskIsStuck(t *testing.T) {
 					t.Errorf("got %v, want a timeout that says %q", err, c.why)
 				}
 			})
+		}
+		// By key the task is named as well, so that the wait can go on by id.
+		keyed := submitMany(t, client, "nobody", 1, holdfast.Key("k"))[0]
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		_, err := client.WaitByKey(short, "k")
+		var timeout *holdfast.WaitTimeoutError
+		if !errors.As(err, &timeout) || timeout.TaskID != keyed.ID || timeout.Status != holdfast.Queued || !strings.Contains(timeout.Why, "never claimed") || !errors.Is(err, holdfast.ErrWaitTimeout) {
+			t.Errorf("by key: %v", err)
+		}
+		if _, err := client.WaitByKey(ctx, "none"); !errors.Is(err, holdfast.ErrNotFound) {
+			t.Errorf("waiting for nothing by key: %v", err)
+		}
+		if room, err := client.QueueDepth(ctx, "default", 10); err != nil || room != 6 {
+			t.Errorf("room %d, %v", room, err)
 		}
 		if _, err := client.Wait(ctx, "task_NOSUCH"); !errors.Is(err, holdfast.ErrNotFound) {
 			t.Errorf("waiting for nothing: %v", err)
