@@ -13,7 +13,8 @@ import (
 type BulkFilter struct {
 	// Status: RetryAll takes Failed (the default) or Canceled; CancelAll Queued, Running or both;
 	// DeleteAll one of the three ends, or all.
-	Status        Status
+	Status Status
+	// Queue, Name, RootID and CorrelationID have to be equal where they are given.
 	Queue         string
 	Name          string
 	RootID        string

@@ -8,10 +8,14 @@ import (
 
 // Claim asks for tasks to run. Draws are served in order, in one transaction, after one recovery.
 type Claim struct {
-	Queues   []string
-	Draws    []Draw
+	// Queues are claimed from as if they were one; at least one.
+	Queues []string
+	// Draws say of which names, and how many. Without any nothing is claimed, but leases are recovered.
+	Draws []Draw
+	// WorkerID is who claims; the later writes must name it.
 	WorkerID string
-	Lease    time.Duration
+	// Lease is how long the tasks are the worker's unless a heartbeat extends it: 1 ms to MaxDelay.
+	Lease time.Duration
 	// Calls bounds the draws together, in calls (see Draw.Batch); 0 does not.
 	Calls int
 	// Resources is how many calls each named resource has room for (see Draw.Resource).
@@ -27,7 +31,8 @@ type Draw struct {
 	// AnyName claims every name; otherwise only those in Names are claimed, and none if it is empty.
 	AnyName bool
 	Names   []string
-	Limit   int
+	// Limit is how many tasks to take at most; negative is refused.
+	Limit int
 	// Batch is how many tasks one call takes; 0 means 1.
 	Batch int
 	// Resource that each call takes a place of, if any.

@@ -47,7 +47,10 @@ const (
 func (t *Task) Waiting() bool { return t.Status == Queued && t.RunAt.UnixMilli() == WaitingRunAt }
 
 // CycleError names tasks that wait for each other, the first one twice. It matches ErrInvalid.
-type CycleError struct{ Nodes []string }
+type CycleError struct {
+	// Nodes are ids, or names given with As.
+	Nodes []string
+}
 
 func (e *CycleError) Error() string {
 	return "holdfast: after: these tasks wait for each other and would wait for ever: " + strings.Join(e.Nodes, " → ")

@@ -81,7 +81,8 @@ func invalid(field string, value any, problem string) error {
 // NotJSONError names the value that cannot be said in JSON. It matches ErrNotJSON.
 type NotJSONError struct {
 	Field string // "payload", "metadata", "result", …
-	Err   error
+	// Err says what is wrong with it.
+	Err error
 }
 
 func (e *NotJSONError) Error() string {
@@ -93,7 +94,10 @@ func (e *NotJSONError) Unwrap() error { return e.Err }
 func (e *NotJSONError) Is(target error) bool { return target == ErrNotJSON }
 
 // AlreadyExistsError names the key and the task that has it. It matches ErrAlreadyExists.
-type AlreadyExistsError struct{ Key, TaskID string }
+type AlreadyExistsError struct {
+	// Key is taken by the task TaskID.
+	Key, TaskID string
+}
 
 func (e *AlreadyExistsError) Error() string {
 	return fmt.Sprintf("holdfast: key %q belongs to %s already", e.Key, e.TaskID)
@@ -104,7 +108,10 @@ func (e *AlreadyExistsError) Is(target error) bool { return target == ErrAlready
 
 // LeaseLostError names the task whose lease is lost: it ended, was taken by another worker, or was
 // canceled and recovered. It matches ErrLeaseLost.
-type LeaseLostError struct{ TaskID string }
+type LeaseLostError struct {
+	// TaskID is the task that was to be written.
+	TaskID string
+}
 
 func (e *LeaseLostError) Error() string {
 	return fmt.Sprintf("holdfast: the lease of %s is lost: it ended or belongs to another worker now", e.TaskID)
@@ -115,6 +122,7 @@ func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
 
 // StateError says which status forbade the operation. It matches ErrState.
 type StateError struct {
+	// TaskID is the task, Op what was to be done to it, such as "cancel", and Status why it was not.
 	TaskID string
 	Op     string
 	Status Status
@@ -129,8 +137,10 @@ func (e *StateError) Is(target error) bool { return target == ErrState }
 
 // QueueFullError says which limit a submit met, and for how long it waited. It matches ErrQueueFull.
 type QueueFullError struct {
-	Queue  string
-	Depth  int // the limit
+	// Queue is the one that has no room.
+	Queue string
+	Depth int // the limit
+	// Waited is how long the submit waited for room.
 	Waited time.Duration
 }
 
@@ -144,10 +154,14 @@ func (e *QueueFullError) Is(target error) bool { return target == ErrQueueFull }
 // WaitTimeoutError says which task has not ended, and why it may be stuck. The task goes on: wait
 // again with its id or key. It matches ErrWaitTimeout and the cause of the context that ended.
 type WaitTimeoutError struct {
+	// TaskID is the task to wait for again; empty where no task stood under the key.
 	TaskID string
+	// Status is what it was at the end of the wait; empty where it could not be read.
 	Status Status
-	Why    string
-	Err    error
+	// Why says in words why it may be stuck.
+	Why string
+	// Err is the cause of the context's end.
+	Err error
 }
 
 func (e *WaitTimeoutError) Error() string {
@@ -160,7 +174,9 @@ func (e *WaitTimeoutError) Is(target error) bool { return target == ErrWaitTimeo
 
 // TaskFailedError is what Call answers when the task failed. It matches ErrTaskFailed.
 type TaskFailedError struct {
-	TaskID  string
+	// TaskID is the task that failed.
+	TaskID string
+	// Failure is its record of the last failure.
 	Failure *Failure
 }
 
@@ -173,7 +189,10 @@ func (e *TaskFailedError) Unwrap() error { return e.Failure }
 func (e *TaskFailedError) Is(target error) bool { return target == ErrTaskFailed }
 
 // ProtocolError says which version the database speaks. It matches ErrProtocol.
-type ProtocolError struct{ Version string }
+type ProtocolError struct {
+	// Version is the database's.
+	Version string
+}
 
 func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("holdfast: the database speaks protocol version %q and this library speaks 1; use a library of that version, or another database", e.Version)

@@ -23,11 +23,14 @@ const (
 
 // Event is something that happened to a task in this worker.
 type Event struct {
-	Kind   EventKind
-	Task   *Task // as it was claimed; read only
+	// Kind says what happened.
+	Kind EventKind
+	Task *Task // as it was claimed; read only
+	// Status is what the task is now, for TaskSettled; otherwise empty.
 	Status Status
 	Took   time.Duration // of the handler's call, for TaskSettled
-	Err    error
+	// Err says why, for TaskLost; otherwise nil.
+	Err error
 }
 
 // events passes events to subscribers.

@@ -178,8 +178,11 @@ func (d Definition[In, Out]) HandleBatch(w *Worker, size int, fn func(ctx contex
 
 // BatchItem is one task of a typed batch: its input, and the place for its result.
 type BatchItem[In, Out any] struct {
-	Run    *Run
-	In     In
+	// Run is the attempt at this task.
+	Run *Run
+	// In is its payload.
+	In In
+	// Result is where the handler puts its result; the zero value of Out unless it does.
 	Result *Out
 }
 

@@ -13,9 +13,11 @@ const MaxHistory = 100
 // may have made it: the database keeps the record.
 type FailedAttempt struct {
 	// Attempt counts as Task.Attempt does. After a Retry that counts anew, a number can come again.
-	Attempt  int
+	Attempt int
+	// WorkerID is who made the attempt.
 	WorkerID string
-	EndedAt  time.Time
+	// EndedAt is when it failed, or when its lease was found to have ended.
+	EndedAt time.Time
 	// Status is what became of the task: queued for another attempt, failed, or canceled.
 	Status Status
 	// Error is the failure record, as JSON. See Failure.

@@ -56,6 +56,7 @@ type WorkerLock interface {
 
 // GoneWorker is a row of the registry without a living worker.
 type GoneWorker struct {
+	// ID is the worker's, Token that of the row that was seen.
 	ID    string
 	Token string
 	// Stale says that the worker has no lock and was not seen for a long time: its row is forgotten,
@@ -77,6 +78,7 @@ var ErrWorkerTaken = errors.New("a running worker has this id")
 // LeaseOnlyError says why a worker cannot hold a lock: its tasks wait for their leases to end if its
 // process dies. Everything else works.
 type LeaseOnlyError struct {
+	// Reason is for people.
 	Reason string
 	Err    error // may be nil
 }

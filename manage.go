@@ -53,12 +53,15 @@ func found(what string) func(*Task, error) (*Task, error) {
 
 // Filter selects tasks for List. The zero value selects the newest 100.
 type Filter struct {
+	// Status, Queue, Name, RootID and CorrelationID have to be equal where they are given. An unknown status, and
+	// a text that no task can have, is refused with an InvalidError.
 	Status        Status
 	Queue         string
 	Name          string
 	RootID        string
 	CorrelationID string
 	// Limit is 100 if 0.
+	// Limit is how many to answer at most; negative is refused.
 	Limit int
 	// Offset skips that many. Rows that come and go between pages shift the pages; After does not.
 	Offset int
@@ -174,9 +177,10 @@ func (s *Store) changeByKey(ctx context.Context, stmt Statement, op string, row 
 type PurgeFilter struct {
 	// OlderThan is the least time since the task ended.
 	OlderThan time.Duration
-	Queue     string
-	Status    Status // terminal, or empty for all three
-	Name      string
+	// Queue, Status and Name narrow the purge where they are given.
+	Queue  string
+	Status Status // terminal, or empty for all three
+	Name   string
 	// Limit bounds one call; 0 means 1000. Call again while it answers as many.
 	Limit int
 }
@@ -214,6 +218,7 @@ func (s *Store) Purge(ctx context.Context, f PurgeFilter) ([]string, error) {
 
 // QueueStats counts one queue's tasks by status.
 type QueueStats struct {
+	// Queue is its name; the others are how many tasks it has in each status.
 	Queue     string `json:"queue"`
 	Queued    int64  `json:"queued"`
 	Running   int64  `json:"running"`

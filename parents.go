@@ -10,6 +10,7 @@ import (
 
 // Dependencies tells whom a task waits or waited for, and who waits for it.
 type Dependencies struct {
+	// TaskID is the task that was asked about.
 	TaskID string
 	// Waiting is true while the task cannot be claimed because of its parents.
 	Waiting bool
@@ -29,6 +30,7 @@ type Dependencies struct {
 
 // ParentTask is a task that another waits or waited for.
 type ParentTask struct {
+	// ID and Name are the parent's.
 	ID     string
 	Name   string
 	Status Status // as of now; of a deleted one, its last, or "" where that is not known
@@ -55,11 +57,13 @@ func (p *ParentTask) Failure() *Failure { return parseFailure(p.Error) }
 
 // ChildTask is a task that waits or waited for another.
 type ChildTask struct {
+	// ID, Name and Status are the child's, as of now.
 	ID       string
 	Name     string
 	Status   Status
 	Finished bool // see ParentTask
-	Met      bool
+	// Met: this task has ended as the child needs it.
+	Met bool
 }
 
 // why says in a sentence what a waiting task waits for.

@@ -25,13 +25,17 @@ const (
 
 // WorkerInfo is a worker as Client.Workers finds it.
 type WorkerInfo struct {
-	ID    string
+	// ID is the name in the task table.
+	ID string
+	// State is what the registry, and its lock, tell of it.
 	State WorkerState
-	Host  string
-	PID   int
+	// Host and PID are of its process; empty and 0 for one that is not registered.
+	Host string
+	PID  int
 	// Since is when it registered, Seen its last sign of life, which it gives with its heartbeat but
 	// not more often than each second. Both are zero for one that is not registered.
 	Since, Seen time.Time
+	// Queues, Names and Concurrency are those of its WorkerConfig and handlers.
 	Queues      []string
 	Names       []string // what it has handlers for
 	Concurrency int
@@ -45,10 +49,12 @@ type WorkerInfo struct {
 
 // WorkerTask is a task that a worker holds.
 type WorkerTask struct {
-	ID         string
-	Name       string
-	Queue      string
-	Attempt    int
+	// ID, Name and Queue are the task's, Attempt its number of starts.
+	ID      string
+	Name    string
+	Queue   string
+	Attempt int
+	// LeaseUntil is when its lease ends unless it is extended.
 	LeaseUntil time.Time
 }
 

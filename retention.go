@@ -8,6 +8,7 @@ import (
 // Retention says how long ended tasks are kept. Empty fields match everything; where several rules
 // match a task, the first to call for its end wins.
 type Retention struct {
+	// Queue, Status (a terminal one) and Name narrow the rule.
 	Queue  string
 	Status Status
 	Name   string

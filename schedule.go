@@ -83,9 +83,11 @@ func (d Definition[In, Out]) Schedule(name, spec string, in In, options ...Submi
 
 // ScheduleInfo is a schedule as the database has it.
 type ScheduleInfo struct {
+	// Name is unique in the database.
 	Name string
 	Spec string // "@at …" for Times; without its zone
 	Zone string
+	// Task is the name of the tasks.
 	Task string
 	// Queue and Payload are those of the tasks.
 	Queue   string
@@ -93,16 +95,18 @@ type ScheduleInfo struct {
 	// Options are the other ones given, as a JSON object: metadata, max_attempts, priority, delay_ms, key,
 	// strategy, correlation_id.
 	Options json.RawMessage
-	Missed  MissedPolicy
-	Bound   int // of MissedBounded, else 0
-	Grace   time.Duration
+	// Missed, Bound and Grace are as declared.
+	Missed MissedPolicy
+	Bound  int // of MissedBounded, else 0
+	Grace  time.Duration
 	// Next is the next tick: zero when none is left. While the schedule is paused it does not come.
 	Next time.Time
 	// Last is the last tick that was submitted, and LastTask the id of its task; zero if none was.
 	Last     time.Time
 	LastTask string
 	// PausedAt is zero unless the schedule is paused.
-	PausedAt  time.Time
+	PausedAt time.Time
+	// CreatedAt is when it was first declared.
 	CreatedAt time.Time
 	UpdatedAt time.Time // when it was declared anew, paused or resumed
 }

@@ -112,15 +112,18 @@ func (s Statement) Writes() bool {
 type Row struct {
 	Task
 
-	Key       string
-	Value     string
-	IDs       []string
-	Queues    []string
-	Names     []string
-	Lease     int64 // ms
-	Delay     int64 // ms
-	Older     int64 // ms
-	Now       int64 // epoch ms, where the library gives the time
+	// Key and Value are a business key, a key of the meta table, or a limit's name, and what goes with it.
+	Key   string
+	Value string
+	// IDs, Queues and Names are lists to choose by.
+	IDs    []string
+	Queues []string
+	Names  []string
+	Lease  int64 // ms
+	Delay  int64 // ms
+	Older  int64 // ms
+	Now    int64 // epoch ms, where the library gives the time
+	// Limit and Offset page; Count is an answer; Reset and Retryable are flags of some statements.
 	Limit     int64
 	Offset    int64
 	Count     int64
@@ -145,11 +148,12 @@ type Row struct {
 	AfterMS  int64            // cursor of the bulk statements: this time and
 	AfterID  string
 
-	Finished   bool  // any end of the parent will do
-	Met        bool  // the parent has ended as it should
-	Keep       bool  // a parent's failure does not cancel
-	Purged     bool  // the parent was deleted
-	Position   int64 // as the submitter named the parents
+	Finished bool  // any end of the parent will do
+	Met      bool  // the parent has ended as it should
+	Keep     bool  // a parent's failure does not cancel
+	Purged   bool  // the parent was deleted
+	Position int64 // as the submitter named the parents
+	// ReleasedAt is when a task stopped waiting.
 	ReleasedAt time.Time
 }
 

@@ -28,7 +28,10 @@ const (
 
 // Submission is a task to be. Only Name is needed.
 type Submission struct {
-	Name  string
+	// Name says which handler is to run the task: 1 to 255 bytes of valid UTF-8 without NUL, as every text
+	// here that is given. Everything out of its limits is refused with an InvalidError that names the field.
+	Name string
+	// Queue is the queue that workers claim it from.
 	Queue string // "default" if empty
 	// Payload and Metadata are JSON; {} if nil.
 	Payload  json.RawMessage
@@ -44,7 +47,8 @@ type Submission struct {
 	Strategy Strategy // Reuse if empty
 	// ParentID and RootID place the task in a tree; without RootID it is the root of its own.
 	ParentID, RootID string
-	CorrelationID    string
+	// CorrelationID is the submitter's own.
+	CorrelationID string
 	// As names the task within one SubmitMany. See the options As, After, AfterFinished, KeepWaiting.
 	As                   string
 	After, AfterFinished []string

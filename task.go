@@ -39,7 +39,8 @@ type Task struct {
 	// Name says which handler runs the task.
 	Name string
 	// Queue is the queue that workers claim it from.
-	Queue  string
+	Queue string
+	// Status is where in its life the task is.
 	Status Status
 	// Payload is the input, as JSON. SQLite keeps its bytes, Postgres its meaning.
 	Payload json.RawMessage
@@ -73,8 +74,10 @@ type Task struct {
 	RootID string
 	// CorrelationID is the submitter's own, for following work across systems.
 	CorrelationID string
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
+	// CreatedAt is when it was submitted, UpdatedAt when anything of it was last written; all times are to the
+	// millisecond, and on Postgres the server's.
+	CreatedAt time.Time
+	UpdatedAt time.Time
 	// CompletedAt is when it became terminal; zero before.
 	CompletedAt time.Time
 

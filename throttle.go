@@ -22,13 +22,15 @@ const (
 // places back when its lease ends. Workers of other libraries do not ask for it, but what they run is
 // counted.
 type Limit struct {
+	// Kind and Name say what is bounded.
 	Kind LimitKind
 	Name string // of the queue, or of the tasks
 	// Concurrency is how many run at once; 0 is no bound.
 	Concurrency int
 	// Rate is how many start in each Per; 0 is no bound.
 	Rate int
-	Per  time.Duration
+	// Per is the period of Rate, at least a millisecond; not more than one start a microsecond may result.
+	Per time.Duration
 	// Burst is how many may start at once after a pause; 0 means as many as Rate.
 	Burst int
 	// PausedAt is when the queue was paused; zero if it is not. SetLimit leaves it alone; see PauseQueue.

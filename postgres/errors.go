@@ -20,6 +20,7 @@ import (
 
 // Error is a failure of the database, with its cause among holdfast's errors.
 type Error struct {
+	// Op is the statement or step that failed.
 	Op   string
 	Hint string // what to do, or ""
 	kind error

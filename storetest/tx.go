@@ -12,6 +12,7 @@ import (
 
 // TxDatabase is a fresh, empty task database that the application reaches with database/sql.
 type TxDatabase struct {
+	// Store is open on the database.
 	Store *holdfast.Store
 	// SQL is the application's own pool on the same database. Its transactions can write at once.
 	SQL *sql.DB
