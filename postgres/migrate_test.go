@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
 
 	"github.com/eda94727/holdfast"
 	"github.com/eda94727/holdfast/internal/pgtest"
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m) // and nothing is left running
 }
 
 // steps are the migrations of the protocol as another library's database shows them: full indexes.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/eda94727/holdfast"
 	"github.com/eda94727/holdfast/sqlite"
 )
@@ -20,7 +22,7 @@ var children = map[string]func(ctx context.Context, path string) error{"open": c
 func TestMain(m *testing.M) {
 	what, path, _ := strings.Cut(os.Getenv("HOLDFAST_SQLITE_CHILD"), "|")
 	if what == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m) // and nothing is left running
 	}
 	run, ok := children[what]
 	if !ok {

@@ -21,6 +21,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/ncruces/go-sqlite3/driver"
+	"go.uber.org/goleak"
 
 	"github.com/eda94727/holdfast"
 	"github.com/eda94727/holdfast/internal/pgtest"
@@ -54,7 +55,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m) // and nothing is left running
 }
 
 // main is the worker process: it tells its parent on standard output what happens, a line each. It

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
+	"go.uber.org/goleak"
 )
 
 // TestMain runs the child processes of these tests, which are this binary with a variable set.
 func TestMain(m *testing.M) {
 	switch what, path, _ := strings.Cut(os.Getenv("SQLITEFILE_CHILD"), "|"); what {
 	case "":
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m) // and nothing is left running
 	case "nobody":
 		childAsNobody(path)
 	case "commit":
