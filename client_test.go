@@ -158,7 +158,7 @@ func TestWatchSeesChangesOfOneMillisecond(t *testing.T) {
 		seen = append(seen, fmt.Sprintf("%s %d %v", now.Status, now.Attempt, p))
 		switch len(seen) {
 		case 1:
-			now = claimN(t, store, "w", 1)[0]
+			claimN(t, store, "w", 1)
 		case 2:
 			p = 0.5
 			err = store.Progress(ctx, now, &p, "")
