@@ -85,4 +85,77 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
-var _ = time.Now
+// Opening a queue of 1,000,000 entries that are done, and sending ten more.
+func BenchmarkAMillionEntries(b *testing.B) {
+	w := newWorld(b)
+	ctx := context.Background()
+	p, k := w.patient(), w.client()
+	q, err := w.tryOpen(k)
+	must(b, err)
+	enqueue(b, q, create(p))
+	must(b, flushAll(q)) // the location and a token
+	must(b, q.Close())
+	execSQL(b, w.path, `pragma synchronous = off;
+		insert into queue (operation_id, patient, operation, position, intent, digest, state, result, created, changed)
+		with recursive n(i) as (select 1 union all select i + 1 from n where i < 1000000)
+		select printf('01900000-0000-7000-8000-%012d', i), printf('01900000-0000-7000-8000-%012d', i % 5000), 'create_resource', i + 1, (select intent from queue), 'digest', 'committed', (select result from queue), 1, 1 from n`)
+	open := func(b *testing.B) *Outbox {
+		q, err := w.tryOpen(k)
+		must(b, err)
+		return q
+	}
+	b.Run("open", func(b *testing.B) {
+		for b.Loop() {
+			q := open(b)
+			b.StopTimer()
+			must(b, q.Close())
+			b.StartTimer()
+		}
+	})
+	b.Run("first write after opening", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			q := open(b)
+			b.StartTimer()
+			enqueue(b, q, create(p))
+			b.StopTimer()
+			must(b, q.Close())
+			b.StartTimer()
+		}
+	})
+	b.Run("flush of ten, until the first is sent", func(b *testing.B) {
+		q := open(b)
+		defer func() { must(b, q.Close()) }()
+		must(b, flushAll(q))
+		var total time.Duration
+		for b.Loop() {
+			for range 10 {
+				enqueue(b, q, create(p))
+			}
+			var first sync.Once
+			start := time.Now()
+			q.step = func(point string) {
+				if point == "submitted" {
+					first.Do(func() { total += time.Since(start) })
+				}
+			}
+			must(b, flushAll(q))
+			q.step = func(string) {}
+		}
+		b.ReportMetric(float64(total.Microseconds())/float64(b.N), "µs-to-first")
+	})
+	b.Run("entries, summary", func(b *testing.B) {
+		q := open(b)
+		defer func() { must(b, q.Close()) }()
+		enqueue(b, q, create(p), create(p))
+		for b.Loop() {
+			list, err := q.Entries(ctx, Filter{States: []State{Pending, Conflicted}})
+			must(b, err)
+			sum, err := q.Summary(ctx)
+			must(b, err)
+			if len(list) == 0 || sum.Waiting() != int64(len(list)) {
+				b.Fatalf("%d, %+v", len(list), sum)
+			}
+		}
+	})
+}

@@ -189,6 +189,7 @@ var testKey = []byte("0123456789abcdef0123456789abcdef")
 // Power cuts in the middle of enqueueing and flushing: whatever Enqueue has answered is
 // there, each write is done once at the Host, in its lane's order.
 func TestAPowerCutTakesNothingThatWasAnswered(t *testing.T) {
+	t.Parallel()
 	rounds := 20
 	if testing.Short() {
 		rounds = 6
@@ -310,6 +311,7 @@ func flushAll(b *Outbox) error {
 // The disk is full from its nth write on, for every n of a queue's whole life: each call
 // says so or has done its work, and with room again everything is done, once.
 func TestADiskThatIsFullAtEachWrite(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.patient()
 	k := w.client()

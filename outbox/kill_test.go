@@ -274,6 +274,7 @@ func (l load) run(ctx context.Context, c child, key *record.Key) error {
 // the end each operation has been done exactly once, in its lane's order, and every
 // entry says so.
 func TestRandomKills(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	rounds := 200
 	if testing.Short() {
 		rounds = 8

@@ -395,6 +395,7 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued, then int) (submitted
 		return false, err
 	}
 	b.events.tell(is)
+	b.step("settled")
 	if o.state == Committed {
 		b.step("committed")
 	}

@@ -148,6 +148,7 @@ func (m *model) find(id string) *modelled {
 }
 
 func TestTheQueueAgainstAModel(t *testing.T) {
+	t.Parallel()
 	_, plain, encrypted := newDisk(t) // no real flushes: this is about what, not about when
 	dir := t.TempDir()
 	files := 0
