@@ -20,7 +20,7 @@ func sealed(o *Options) { o.Key = testKey }
 // edit changes the file as a program would that has the file's key.
 func edit(t testing.TB, b *Outbox, text string) {
 	t.Helper()
-	c, err := sqlite3.Open(b.URI())
+	c, err := sqlite3.Open(b.URI(""))
 	must(t, err)
 	defer c.Close()
 	must(t, c.BusyTimeout(10_000_000_000))
@@ -252,7 +252,7 @@ func TestARowOfAnotherFile(t *testing.T) {
 	first, err := w.tryOpen(k, sealed)
 	must(t, err)
 	enqueue(t, first, create(p))
-	from := first.URI()
+	from := first.URI("")
 	b, err := Open(context.Background(), filepath.Join(t.TempDir(), "second.db"), k, Options{Key: testKey})
 	must(t, err)
 	defer b.Close()

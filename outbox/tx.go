@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/eda94727/holdfast/record"
 )
@@ -99,6 +100,14 @@ func sameDigest(e *Entry, digest string) error {
 }
 
 // URI returns the name under which the application's own connections open the file
-// with the ncruces/go-sqlite3 driver. For an encrypted file it contains the file's
-// key: keep it out of logs.
-func (b *Outbox) URI() string { return b.uri }
+// with the ncruces/go-sqlite3 driver, with parameters of that driver (name=value, joined
+// by &) or "". For an encrypted file it contains the file's key: keep it out of logs.
+func (b *Outbox) URI(parameters string) string {
+	switch {
+	case parameters == "":
+		return b.uri
+	case strings.Contains(b.uri, "?"):
+		return b.uri + "&" + parameters
+	}
+	return b.uri + "?" + parameters
+}

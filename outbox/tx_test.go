@@ -14,14 +14,13 @@ import (
 	"github.com/eda94727/holdfast/record"
 )
 
-// application opens the application's own tables in the queue's file.
+// shared are the driver's parameters of a connection beside the queue's.
+const shared = "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(full)"
+
+// application opens the application's own tables in a queue's file.
 func application(t testing.TB, name string) *sql.DB {
 	t.Helper()
-	separator := "?"
-	if slices.Contains([]byte(name), '?') {
-		separator = "&"
-	}
-	db, err := sql.Open("sqlite3", name+separator+"_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(full)")
+	db, err := sql.Open("sqlite3", name)
 	must(t, err)
 	t.Cleanup(func() { db.Close() })
 	_, err = db.Exec(`create table if not exists form (operation_id text, name text)`)
@@ -59,7 +58,7 @@ func TestEnqueueInTheApplicationsTransaction(t *testing.T) {
 				o.Key = testKey
 			}
 		})
-		db := application(t, b.URI())
+		db := application(t, b.URI(shared))
 		saved, undone := create(p), create(p)
 		must(t, save(ctx, db, b, undone, false))
 		if _, found, err := b.Route(ctx, p); found || err != nil {
@@ -100,13 +99,13 @@ func TestATransactionOnAnotherFileIsRefused(t *testing.T) {
 	p := w.patient()
 	k := w.client()
 	b := w.open(k)
-	elsewhere := application(t, "file:"+filepath.Join(t.TempDir(), "app.db"))
+	elsewhere := application(t, "file:"+filepath.Join(t.TempDir(), "app.db")+"?"+shared)
 	if err := save(ctx, elsewhere, b, create(p), true); err == nil {
 		t.Error("a file without a queue was taken")
 	}
 	second, err := Open(ctx, filepath.Join(t.TempDir(), "second.db"), k, Options{})
 	must(t, err)
-	wantCode(t, save(ctx, application(t, second.URI()), b, create(p), true), record.InvalidMessage)
+	wantCode(t, save(ctx, application(t, second.URI(shared)), b, create(p), true), record.InvalidMessage)
 	must(t, second.Close())
 	if list, err := b.Entries(ctx, Filter{}); len(list) > 0 || err != nil {
 		t.Errorf("%+v, %v", list, err)
@@ -123,7 +122,7 @@ func TestE3InATransaction(t *testing.T) {
 	f.mu.Lock()
 	f.host = "two"
 	f.mu.Unlock()
-	wantCode(t, save(context.Background(), application(t, b.URI()), b, create(p), true), QueueRouteUpdateRequired)
+	wantCode(t, save(context.Background(), application(t, b.URI(shared)), b, create(p), true), QueueRouteUpdateRequired)
 }
 
 // Run finds what a transaction has committed, without being told. Both ways of
@@ -134,7 +133,7 @@ func TestRunFindsWhatATransactionCommitted(t *testing.T) {
 	p := w.patient()
 	k := w.client()
 	b := w.open(k)
-	db := application(t, b.URI())
+	db := application(t, b.URI(shared))
 	running(t, b)
 	until(t, b, enqueue(t, b, create(p))[0], Committed) // it runs, and has nothing to do
 	alone := create(p)
@@ -171,7 +170,7 @@ func TestAClosedQueueTakesNothing(t *testing.T) {
 	p := w.patient()
 	b, err := w.tryOpen(w.client())
 	must(t, err)
-	db := application(t, b.URI())
+	db := application(t, b.URI(shared))
 	must(t, b.Close())
 	if err := save(context.Background(), db, b, create(p), true); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v", err)
