@@ -12,6 +12,9 @@ func encodeBase64(raw []byte) string { return base64.RawURLEncoding.EncodeToStri
 // decodeBase64 reads base64url without padding and refuses any other spelling
 // of the same bytes.
 func decodeBase64(s string) ([]byte, error) {
+	if strings.ContainsAny(s, "\r\n") { // which the library passes over
+		return nil, base64.CorruptInputError(strings.IndexAny(s, "\r\n"))
+	}
 	return base64.RawURLEncoding.Strict().DecodeString(s)
 }
 

@@ -53,6 +53,10 @@ func FuzzJWS(f *testing.F) {
 	stranger := NewKey()
 	quorum := Quorum{Keys: []PublicKey{stranger.Public()}, Threshold: 1}
 	nonces := NewNonces()
+	known := &KeyCache{}
+	if _, _, err := known.open(proof, typProof, maxProof); err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := VerifyReceipt(text, stranger.ID()); CodeOf(err) != InvalidReceipt {
 			t.Fatalf("receipt: %v", err)
@@ -62,6 +66,11 @@ func FuzzJWS(f *testing.F) {
 		}
 		if _, err := VerifyProof(text, ProofCheck{Method: "GET", URL: "https://h/x", Nonces: nonces, Now: noon}); CodeOf(err) != InvalidToken && CodeOf(err) != UseDPoPNonce {
 			t.Fatalf("proof: %v", err)
+		}
+		if _, key, err := known.open(text, typProof, maxProof); err == nil {
+			if _, slow, slowErr := openJWS(text, typProof, maxProof); slowErr != nil || !slow.Equal(key) {
+				t.Fatalf("the cache takes what is no JWS: %v", slowErr)
+			}
 		}
 		if _, err := VerifyToken(text, stranger.ID(), "https://h", "https://h", noon); CodeOf(err) != InvalidToken {
 			t.Fatalf("token: %v", err)

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,14 @@ func TestProof(t *testing.T) {
 	if err != nil || !got.Key.Equal(key.Public()) || len(got.JTI) < 16 {
 		t.Fatalf("a good proof from a clock a day late: %+v, %v", got, err)
 	}
+	warm := &KeyCache{}
+	for range 3 {
+		cached := check
+		cached.Keys = warm
+		if again, err := VerifyProof(proof, cached); err != nil || !again.Key.Equal(got.Key) || again.JTI != got.JTI {
+			t.Fatalf("with a cache: %+v, %v", again, err)
+		}
+	}
 	type change struct {
 		name string
 		with func(*ProofParams, *ProofCheck)
@@ -110,8 +119,11 @@ func TestProof(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := VerifyProof(proof, ck); CodeOf(err) != c.code {
-			t.Errorf("%s: %v", c.name, err)
+		// With and without a cache that knows the key.
+		for _, ck.Keys = range []*KeyCache{nil, warm} {
+			if _, err := VerifyProof(proof, ck); CodeOf(err) != c.code {
+				t.Errorf("%s: %v", c.name, err)
+			}
 		}
 	}
 }
@@ -135,6 +147,8 @@ func TestProofForgeries(t *testing.T) {
 	}
 	opts := func() *jose.SignerOptions { return (&jose.SignerOptions{EmbedJWK: true}).WithType(typProof) }
 	good := sign(jose.EdDSA, key.private, opts(), claims)
+	warm := &KeyCache{}
+	check.Keys = warm
 	if _, err := VerifyProof(good, check); err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +176,10 @@ func TestProofForgeries(t *testing.T) {
 		"critical header":  sign(jose.EdDSA, key.private, opts().WithHeader("crit", []string{"exp"}).WithHeader("exp", 1), claims),
 		"JSON form":        `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`,
 	} {
-		if _, err := VerifyProof(forged, check); !errors.Is(err, InvalidToken) {
-			t.Errorf("%s: %v", name, err)
+		for _, check.Keys = range []*KeyCache{nil, warm} {
+			if _, err := VerifyProof(forged, check); !errors.Is(err, InvalidToken) {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }
@@ -394,5 +410,42 @@ func TestWriteFileDurably(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
 		t.Errorf("temporary files stayed: %v", entries)
+	}
+}
+
+// A cache is bounded, forgets the oldest, and is of no effect on what verifies.
+func TestKeyCache(t *testing.T) {
+	var c KeyCache
+	for i := range 3 * maxKnownHeaders {
+		c.put(strconv.Itoa(i), knownHeader{})
+	}
+	if len(c.old)+len(c.new) > 2*maxKnownHeaders {
+		t.Errorf("%d headers are kept", len(c.old)+len(c.new))
+	}
+	if _, ok := c.get("0"); ok {
+		t.Error("the oldest is kept")
+	}
+	host := NewKey()
+	receipt, err := SignReceipt(host, Receipt{Record: NewID(), Operation: NewID(), ID: "a", Version: 1, Status: 201, Seq: 1, IssuedAt: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if r, err := c.ReadReceipt(receipt); err != nil || r.Host != host.ID() {
+			t.Errorf("%+v, %v", r, err)
+		}
+		// Another typ with the same key is another header; a known header under another typ is refused.
+		if _, _, err := c.open(receipt, typProof, maxReceipt); !errors.Is(err, errWrongTyp) {
+			t.Errorf("a receipt as a proof: %v", err)
+		}
+		if _, _, err := c.open(receipt, typReceipt, len(receipt)-1); !errors.Is(err, errTooLarge) {
+			t.Errorf("beyond the limit: %v", err)
+		}
+		header, body, _ := strings.Cut(receipt, ".")
+		for _, bad := range []string{header, header + ".", header + "." + body + "x", header + "." + body + ".", header + "." + strings.Replace(body, ".", "..", 1), header + "." + body + "\n"} {
+			if _, err := c.ReadReceipt(bad); !errors.Is(err, InvalidReceipt) {
+				t.Errorf("%q: %v", bad, err)
+			}
+		}
 	}
 }

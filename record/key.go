@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/go-jose/go-jose/v4"
 )
@@ -112,6 +113,7 @@ func (k *PublicKey) UnmarshalJSON(data []byte) error {
 type Key struct {
 	private ed25519.PrivateKey
 	public  PublicKey
+	headers sync.Map // typ -> the encoded header of what this key signs; see header
 }
 
 // NewKey makes a key from the system's random numbers.

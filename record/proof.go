@@ -63,6 +63,8 @@ type Proof struct {
 type ProofCheck struct {
 	// Method, URL and AccessToken are those of the request.
 	Method, URL, AccessToken string
+	// Keys remembers the applications' keys; nil does without.
+	Keys *KeyCache
 	// Nonces made the nonce that the proof must carry.
 	Nonces *Nonces
 	// Now is the server's time; the zero value means time.Now().
@@ -76,7 +78,7 @@ type ProofCheck struct {
 // otherwise. Whether the JTI was used before is the caller's to check.
 func VerifyProof(proof string, check ProofCheck) (Proof, error) {
 	const field = "DPoP"
-	payload, key, err := openJWS(proof, typProof, maxProof)
+	payload, key, err := check.Keys.open(proof, typProof, maxProof)
 	if err != nil {
 		return Proof{}, failf(InvalidToken, field, "%v", err)
 	}
@@ -88,7 +90,10 @@ func VerifyProof(proof string, check ProofCheck) (Proof, error) {
 	if err != nil {
 		return Proof{}, failf(InvalidToken, field, "the request has no proper URL")
 	}
-	got, err := proofURL(claims.HTU)
+	got := want
+	if claims.HTU != check.URL {
+		got, err = proofURL(claims.HTU)
+	}
 	switch {
 	case err != nil || got != want:
 		return Proof{}, failf(InvalidToken, field, "htu is not this URL; wanted %s", want)

@@ -61,9 +61,13 @@ func VerifyReceipt(receipt, hostID string) (Receipt, error) {
 // header; Host is that key's id. It is for those who decide about the Host
 // afterwards, such as for a record that has lived on several. The error is an
 // *[Error] with [InvalidReceipt].
-func ReadReceipt(receipt string) (Receipt, error) {
+func ReadReceipt(receipt string) (Receipt, error) { return (*KeyCache)(nil).ReadReceipt(receipt) }
+
+// ReadReceipt is the function [ReadReceipt] for those who read many of the same
+// Host.
+func (c *KeyCache) ReadReceipt(receipt string) (Receipt, error) {
 	const field = "Operation-Receipt"
-	payload, key, err := openJWS(receipt, typReceipt, maxReceipt)
+	payload, key, err := c.open(receipt, typReceipt, maxReceipt)
 	if err != nil {
 		return Receipt{}, failf(InvalidReceipt, field, "%v", err)
 	}

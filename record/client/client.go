@@ -70,6 +70,8 @@ type Client struct {
 	dir    directory.Client
 	trust  *directory.Trust // nil without a Directory
 
+	keys record.KeyCache // of receipts
+
 	mu      sync.Mutex
 	records map[string]string // record -> address
 	tokens  map[tokenKey]*tokenSlot

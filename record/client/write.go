@@ -55,7 +55,7 @@ func (k *Client) checkReceipt(a *answer, l Location, intent record.Intent, r rec
 		return record.Result{}, &record.Error{Code: record.InvalidReceipt, Field: "Operation-Receipt", Detail: fmt.Sprintf(format, args...)}
 	}
 	text := a.header.Get("Operation-Receipt")
-	receipt, err := record.ReadReceipt(text)
+	receipt, err := k.keys.ReadReceipt(text)
 	if err != nil {
 		return record.Result{}, err
 	}

@@ -72,7 +72,7 @@ func (h *Host) verifyProof(r *http.Request, token string, now time.Time) (record
 	if len(proofs) != 1 {
 		return record.Proof{}, &record.Error{Code: record.InvalidToken, Field: "DPoP", Detail: "one proof is needed (RFC 9449)"}
 	}
-	proof, err := record.VerifyProof(proofs[0], record.ProofCheck{Method: r.Method, URL: h.requestURL(r), AccessToken: token, Nonces: h.nonces, Now: now})
+	proof, err := record.VerifyProof(proofs[0], record.ProofCheck{Method: r.Method, URL: h.requestURL(r), AccessToken: token, Keys: &h.keys, Nonces: h.nonces, Now: now})
 	if err != nil {
 		return proof, err
 	}

@@ -69,6 +69,7 @@ type Host struct {
 	db      *db.DB
 	profile *profile.Profile
 	nonces  *record.Nonces
+	keys    record.KeyCache // of proofs
 	proofs  *seenSet
 	// assertions are accepted longer than proofs, and are far fewer.
 	assertions *seenSet

@@ -29,6 +29,7 @@ type write struct {
 	ifNoneExist  string
 	body         []byte
 	lab          bool
+	returns      bool // the resource is wanted in the answer
 	// resource or invalid is what the profile says about the body; a patch is
 	// judged when the resource that it changes is known.
 	resource *profile.Resource
@@ -128,6 +129,7 @@ func (h *Host) readWrite(r *http.Request, c *caller, body []byte) (*write, error
 	if !q.lab && r.Header.Get(record.LabHeader) != "" || q.lab && (q.id != "" || q.resourceType != "Observation") {
 		return bad(record.LabHeader, "create_lab is a creation of an Observation; other writes do not have the header")
 	}
+	q.returns = strings.Contains(r.Header.Get("Prefer"), "return=representation")
 	want := "application/fhir+json"
 	switch r.Method {
 	case http.MethodPatch:
@@ -391,7 +393,7 @@ func (h *Host) commit(tx db.Tx, a access, q *write, was version, resource *profi
 	if _, err := tx.Exec("record_advance", db.Args{"rk": a.rk, "seq": claims.Seq, "hash": record.ReceiptHash(done.receipt)}); err != nil {
 		return done, err
 	}
-	if content != nil {
+	if content != nil && q.returns {
 		if done.content, err = served(q.resourceType, id, claims.Version, time.UnixMilli(updated), content); err != nil {
 			return done, err
 		}
