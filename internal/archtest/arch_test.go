@@ -62,10 +62,11 @@ var rules = map[string]rule{
 	"record/internal/dirtest":   {ours: []string{"record", "record/directory", "record/directory/service"}},
 	"record/profile/gen":        {ours: []string{}},
 
-	"outbox": {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
+	"outbox":         {ours: []string{"record", "internal/sqlitefile"}, never: slices.Concat(cli, postgresDriver)},
+	"outbox/control": {ours: []string{"outbox", "record"}, never: slices.Concat(cli, postgresDriver)},
 
-	"cmd/holdfast": {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}},
-	"examples/…":   {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "dashboard", "telemetry"}, never: cli},
+	"cmd/holdfast": {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "outbox/…", "dashboard", "telemetry"}},
+	"examples/…":   {ours: []string{".", "sqlite", "postgres", "record", "record/…", "outbox", "outbox/…", "dashboard", "telemetry"}, never: cli},
 
 	"internal/claiming":   {ours: []string{"."}, modules: core, never: slices.Concat(web, cli)},
 	"internal/sqlitefile": {modules: sqliteDriver, never: slices.Concat(web, cli)},
