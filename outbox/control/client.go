@@ -202,3 +202,15 @@ func (k *Client) Prune(ctx context.Context, before time.Time) (removed int64, er
 	a, err := k.call(ctx, "prune", request{Before: before.UnixMilli()})
 	return a.Removed, err
 }
+
+// Verify is [outbox.Outbox.Verify].
+func (k *Client) Verify(ctx context.Context) (outbox.Verification, error) {
+	a, err := k.call(ctx, "verify", request{})
+	if err == nil && a.Found == nil {
+		err = errors.New("control: the queue's owner answers without a verification")
+	}
+	if err != nil {
+		return outbox.Verification{}, err
+	}
+	return *a.Found, nil
+}

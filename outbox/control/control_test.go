@@ -142,6 +142,11 @@ func TestACallIsTheQueuesOwn(t *testing.T) {
 	if len(linesX) != 4 || len(linesY) != 4 || linesX[3].Action != "discard" || linesX[3].By != "tester" || !linesX[1].Time.Equal(linesY[1].Time) {
 		t.Errorf("the audit is %+v", linesX)
 	}
+	vX, err := k.Verify(ctx)
+	vY, also := b.Verify(ctx)
+	if must(t, errors.Join(err, also)); vX.Checked != 8 || vX.Checked != vY.Checked || len(vX.Problems) != 0 {
+		t.Errorf("the verification is %+v, the queue's %+v", vX, vY)
+	}
 	n, err := k.Prune(ctx, time.Now().Add(time.Hour))
 	if err != nil || n != 3 {
 		t.Errorf("%d were removed, %v", n, err)

@@ -22,6 +22,7 @@ type Queue interface {
 	Replace(ctx context.Context, operationID string, intent record.Intent, ch outbox.Change) (newID string, err error)
 	Discard(ctx context.Context, operationID string, ch outbox.Change) error
 	Prune(ctx context.Context, before time.Time) (removed int64, err error)
+	Verify(ctx context.Context) (outbox.Verification, error)
 }
 
 var (
@@ -94,6 +95,7 @@ type answer struct {
 	Open    map[outbox.State]depth `json:"open,omitzero"`
 	New     string                 `json:"operation_id,omitzero"`
 	Removed int64                  `json:"removed,omitzero"`
+	Found   *outbox.Verification   `json:"found,omitzero"`
 	Error   *failure               `json:"error,omitzero"`
 }
 

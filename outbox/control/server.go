@@ -97,7 +97,7 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	calls := map[string]func(ctx context.Context, r *request) (answer, error){
 		"summary": s.summary, "entries": s.entries, "heads": s.heads, "entry": s.entry, "audit": s.audit, "enqueue": s.enqueue,
-		"retry": s.retry, "rebase": s.rebase, "replace": s.replace, "discard": s.discard, "prune": s.prune,
+		"retry": s.retry, "rebase": s.rebase, "replace": s.replace, "discard": s.discard, "prune": s.prune, "verify": s.verify,
 	}
 	for name, call := range calls {
 		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, name, call) })
@@ -247,4 +247,9 @@ func (s *Server) discard(ctx context.Context, r *request) (answer, error) {
 func (s *Server) prune(ctx context.Context, r *request) (answer, error) {
 	n, err := s.queue.Prune(ctx, time.UnixMilli(r.Before))
 	return answer{Removed: n}, err
+}
+
+func (s *Server) verify(ctx context.Context, _ *request) (answer, error) {
+	v, err := s.queue.Verify(ctx)
+	return answer{Found: &v}, err
 }
