@@ -17,9 +17,9 @@ const (
 	exitOK         = 0
 	exitFailed     = 1 // anything without a code of its own
 	exitUsage      = 2 // a flag or an argument is wrong; nothing was done
-	exitNotFound   = 3 // no such task, schedule, record or resource
-	exitState      = 4 // not possible in the task's or record's state, or the key is taken
-	exitTimeout    = 5 // the task has not ended in time; it goes on
+	exitNotFound   = 3 // no such task, schedule, record, resource, queue or entry
+	exitState      = 4 // not possible in the task's, record's or entry's state, or the key is taken
+	exitTimeout    = 5 // the task has not ended in time, or writes still wait; they go on
 	exitTaskFailed = 6 // the task that was waited for failed or was canceled
 	exitDatabase   = 7 // the database is missing, unreachable, busy, full, read-only or something else; or a Host or Directory does not answer, or not as it must
 	exitSignal     = 128

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Setenv(asBinary, "1")
-	for _, v := range []string{envDatabase, envSchema, hostKind.env, directoryKind.env, "NO_COLOR"} {
+	for _, v := range []string{envDatabase, envSchema, hostKind.env, directoryKind.env, envOutbox, "NO_COLOR"} {
 		os.Unsetenv(v)
 	}
 	os.Exit(m.Run())

@@ -10,6 +10,9 @@ import (
 
 // recordExit is the exit code of a failure that the record protocol has a code for.
 func recordExit(code record.Code) int {
+	if exit := outboxExit(code); exit != 0 {
+		return exit
+	}
 	switch code {
 	case record.InvalidMessage:
 		return exitUsage
@@ -39,6 +42,9 @@ func recordRemedy(err error) string {
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return "another program listens there; choose another port by --listen"
+	}
+	if hint := outboxRemedy(record.CodeOf(err)); hint != "" {
+		return hint
 	}
 	switch code := record.CodeOf(err); code {
 	case record.VersionConflict:

@@ -54,6 +54,7 @@ func (a *app) commands() []*cobra.Command {
 		a.hostCommand(),
 		a.directoryCommand(),
 		a.recordCommand(),
+		a.outboxCommand(),
 		a.migrateCommand(),
 		a.versionCommand(),
 	}
@@ -110,7 +111,8 @@ Programs in Go use the library; programs in Python and TypeScript share the same
 protocol 1); a shell script becomes a worker by "holdfast worker NAME --exec COMMAND".
 
 Every command for tasks but demo needs a database: --db, or the variable HOLDFAST_DB. "holdfast host",
-"holdfast directory" and "holdfast record" keep patients' records, each in a folder: --data.` + exitHelp,
+"holdfast directory" and "holdfast record" keep patients' records, each in a folder: --data. "holdfast
+outbox" sends writes to them that wait in a file: --file.` + exitHelp,
 		Example: `  holdfast demo
   export HOLDFAST_DB=tasks.db
   holdfast submit greet '{"name": "Ada"}'
