@@ -87,6 +87,8 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{[]string{"migrate", "--synchronous", "off"}, exitUsage, "off"},
 		{[]string{"migrate", "--schema", "s"}, exitUsage, "--schema"},
 		{[]string{"demo", "extra"}, exitUsage, "extra"},
+		{[]string{"demo", "--only", "third"}, exitUsage, "third"},
+		{[]string{"demo", "--only", "records"}, exitUsage, "--db"},
 	} {
 		db := newDB(t)
 		ok(t, db, "migrate")

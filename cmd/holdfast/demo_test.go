@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,14 +40,23 @@ func TestDemo(t *testing.T) {
 	program := buildBinary(t)
 	tmp := t.TempDir()
 	began := time.Now()
-	p := startProgram(t, program, []string{"TMPDIR=" + tmp, "TMP=" + tmp, asBinary + "=", envDatabase + "=" + filepath.Join(tmp, "none", "mine.db")}, "demo")
-	if code := p.wait(t, 60*time.Second); code != 0 {
+	none := filepath.Join(tmp, "none", "mine.db")
+	p := startProgram(t, program, []string{"TMPDIR=" + tmp, "TMP=" + tmp, asBinary + "=", envDatabase + "=" + none, hostKind.env + "=" + none, directoryKind.env + "=" + none, envOutbox + "=" + none}, "demo")
+	if code := p.wait(t, 90*time.Second); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, p.out, p.err)
 	}
-	if d := time.Since(began); d > 15*time.Second {
+	if d := time.Since(began); d > 35*time.Second {
 		t.Errorf("it took %v", d)
 	}
 	checkDemo(t, p.out.String())
+	for _, want := range []string{
+		"120 writes enqueued", "transport_unavailable", "all 120 were delivered", "was killed by SIGKILL", "done once.", "conflicted, version_conflict", "rebased, it is version 3",
+		"moved from A to B", "(generation 2)", "holdfast help outbox",
+	} {
+		if !strings.Contains(p.out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, p.out)
+		}
+	}
 	if p.err.String() != "" {
 		t.Errorf("it complains: %s", p.err)
 	}
@@ -61,9 +72,12 @@ func TestDemoLeavesOthersTasksAlone(t *testing.T) {
 	db := newDB(t)
 	client := open(t, db)
 	ok(t, db, "submit", "demo.square", `{"N": 1}`)
-	p := start(t, db, "demo")
+	p := start(t, db, "demo", "--only", "tasks")
 	if code := p.wait(t, 60*time.Second); code != 0 {
 		t.Fatalf("exit code %d", code)
+	}
+	if strings.Contains(p.out.String(), "Host") {
+		t.Errorf("the other act was played too:\n%s", p.out)
 	}
 	checkDemo(t, p.out.String())
 	stats, err := client.Stats(context.Background(), "")
@@ -125,5 +139,82 @@ func TestTheDemosWorkerEndsWithTheDemo(t *testing.T) {
 	}
 	if task := untilStatus(t, client, id, holdfast.Queued); task.Attempt != 0 {
 		t.Errorf("it spent an attempt: %d", task.Attempt)
+	}
+}
+
+// The second act, by its numbers.
+func TestDemoOfRecords(t *testing.T) {
+	tmp := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startProgram(t, self, []string{"TMPDIR=" + tmp, "TMP=" + tmp}, "demo", "--only", "records", "--json")
+	if code := p.wait(t, 90*time.Second); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, p.out, p.err)
+	}
+	var report struct{ Records recordsReport }
+	if err := json.Unmarshal([]byte(p.out.String()), &report); err != nil || strings.Contains(p.out.String(), "tasks") {
+		t.Fatalf("%v, it says %s", err, p.out)
+	}
+	r := report.Records
+	if r.Operations < (demoOffline+demoKilled)*demoPatients+12 || r.Receipts != r.Operations || r.Writes != int64(r.Operations) || r.AtB < 10 || r.TookMS > 20_000 {
+		t.Errorf("the report is %+v", r)
+	}
+	if p.err.String() != "" {
+		t.Errorf("it complains: %s", p.err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}
+
+// However the demo ends, its Hosts end too.
+func TestTheDemosHostsEndWithTheDemo(t *testing.T) {
+	if !onUnix {
+		return // there is no interrupt to send
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []os.Signal{os.Interrupt, os.Kill} {
+		tmp := t.TempDir()
+		p := startProgram(t, self, []string{"TMPDIR=" + tmp}, "demo", "--only", "records")
+		eventually(t, "the demo kills a Host", func() bool { return strings.Contains(p.out.String(), "5. The Host dies") })
+		var addresses []string
+		files, err := filepath.Glob(filepath.Join(tmp, "holdfast-demo-*", "*", "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			var s settings
+			if name := filepath.Base(file); name == hostKind.file || name == directoryKind.file {
+				if _, err := readSettings(file, &s); err != nil {
+					t.Fatal(err)
+				}
+				addresses = append(addresses, s.Listen)
+			}
+		}
+		if len(addresses) != 3 {
+			t.Fatalf("the services are %v", addresses)
+		}
+		p.signal(t, end)
+		code := p.wait(t, 20*time.Second)
+		if end == os.Interrupt && code != exitSignal+2 {
+			t.Errorf("exit code %d", code)
+		}
+		for _, address := range addresses {
+			eventually(t, "nobody listens on "+address, func() bool {
+				c, err := net.Dial("tcp", address)
+				if err == nil {
+					c.Close()
+				}
+				return err != nil
+			})
+		}
+		if left, err := os.ReadDir(tmp); end == os.Interrupt && (err != nil || len(left) > 0) {
+			t.Errorf("it leaves %v, %v", left, err)
+		}
 	}
 }
