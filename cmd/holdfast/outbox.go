@@ -53,7 +53,7 @@ What is written stays hidden unless --content asks for it. Changes by hand need 
   holdfast outbox rebase --file app.db "$operation" --version 4 --reason 'read again, still wanted'`,
 		Args: cobra.NoArgs,
 		RunE: a.action(func(context.Context, []string) error {
-			return usagef(`say what to do with the queue: run, enqueue, list, show, summary, audit, retry, rebase, replace, discard, prune or verify; "holdfast help outbox" tells more`)
+			return usagef(`say what to do with the queue: run, enqueue, list, show, summary, audit, retry, rebase, replace, discard, follow, prune or verify; "holdfast help outbox" tells more`)
 		}),
 	}
 	fl := cmd.PersistentFlags()
@@ -61,7 +61,7 @@ What is written stays hidden unless --content asks for it. Changes by hand need 
 	fl.StringVar(&f.data, "data", "", `the application's folder, as "holdfast record init" makes it: for run, and to make a queue`)
 	fl.StringVar(&f.keyFile, "key-file", "", "the key of an encrypted queue: a file with 32 bytes, as they are or as 64 hexadecimal digits")
 	cmd.AddCommand(a.outboxRun(&f), a.outboxEnqueue(&f), a.outboxList(&f), a.outboxShow(&f), a.outboxSummary(&f), a.outboxAudit(&f),
-		a.outboxRetry(&f), a.outboxRebase(&f), a.outboxReplace(&f), a.outboxDiscard(&f), a.outboxPrune(&f), a.outboxVerify(&f))
+		a.outboxRetry(&f), a.outboxRebase(&f), a.outboxReplace(&f), a.outboxDiscard(&f), a.outboxFollow(&f), a.outboxPrune(&f), a.outboxVerify(&f))
 	return cmd
 }
 
@@ -143,11 +143,10 @@ func (a *app) withQueue(ctx context.Context, f *outboxFlags, content, create boo
 // queue: then the application of the folder is its owner.
 func (a *app) openQueue(ctx context.Context, f *outboxFlags, path string, key []byte, create bool) (*outbox.Outbox, error) {
 	if create && f.data != "" {
-		k, err := a.sendingClient(f.data, path, time.Second, nil)
+		k, err := a.sendingClient(f.data, path, 20*time.Second, nil)
 		if err != nil {
 			return nil, err
 		}
-		defer k.Close()
 		b, err := outbox.Open(ctx, path, k, outbox.Options{Key: key})
 		return b, queueOpened(err)
 	}

@@ -375,6 +375,29 @@ does not matter.`,
 	return cmd
 }
 
+func (a *app) outboxFollow(f *outboxFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "follow RECORD",
+		Short: "Send a record's writes to the Host where it lives now",
+		Long: `Follow asks the Directory where a record lives, and has its writes sent there from then on. An owner does
+this by itself when a Host says that the record has moved, unless it runs with --manual-moves. Where
+nobody owns the queue, --data names the application's folder.`,
+		Example: `  holdfast outbox follow --file app.db "$record"`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.action(func(ctx context.Context, args []string) error {
+			if err := record.CheckID("record", args[0]); err != nil {
+				return err
+			}
+			return a.withQueue(ctx, f, false, true, func(q control.Queue) error {
+				if _, direct := q.(*outbox.Outbox); direct && f.data == "" {
+					return usagef("nobody owns the queue now; name the application's folder by --data, for its key and its Directory")
+				}
+				return q.Follow(ctx, args[0])
+			})
+		}),
+	}
+}
+
 func (a *app) outboxPrune(f *outboxFlags) *cobra.Command {
 	var age duration
 	cmd := &cobra.Command{

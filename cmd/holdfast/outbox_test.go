@@ -474,6 +474,8 @@ func TestOutboxRefusesBadInput(t *testing.T) {
 		{exitUsage, "--version", []string{"rebase", id, "--reason", "x"}},
 		{exitUsage, "--reason", []string{"rebase", id, "--version", "2"}},
 		{exitUsage, "say what is written", []string{"replace", id, "--reason", "x"}},
+		{exitUsage, "--data", []string{"follow", w.record}},
+		{exitUsage, "record", []string{"follow", "x"}},
 		{exitUsage, "older-than", []string{"prune"}},
 		{exitUsage, "soon", []string{"prune", "--older-than", "soon"}},
 		{exitUsage, "--limit", []string{"audit", "--limit", "1001"}},
@@ -507,5 +509,63 @@ func TestOutboxRefusesBadInput(t *testing.T) {
 	w.fails(exitState, "wrong_queue_owner", "run", "--data", other)
 	if left := w.ok("list", "--all", "--json"); strings.Count(left, "\n") != 0 || w.entry(id).State != "pending" {
 		t.Errorf("something was left behind: %s", left)
+	}
+}
+
+// A record that moves is followed by itself, or by hand where the owner was told so.
+func TestOutboxFollowsARecord(t *testing.T) {
+	t.Parallel()
+	w := newRecordWorld(t, nil)
+	queue := &queueWorld{t: t, app: w.app, file: filepath.Join(w.app, queueFile)}
+	auto, _ := w.newRecord()
+	byHand, _ := w.newRecord()
+	move := func(record string) {
+		w.host(w.b, "expect", record)
+		w.ok(w.moveArgs(w.a, w.b, record)...)
+	}
+	enqueue := func(record string) string {
+		return w.line("outbox", "enqueue", "--data", w.app, record, w.observation(record, "", ""))
+	}
+	at := func(operation string) string {
+		var r struct{ Result record.Result }
+		if err := json.Unmarshal([]byte(queue.ok("show", operation, "--json")), &r); err != nil {
+			t.Fatal(err)
+		}
+		receipt, err := record.ReadReceipt(r.Result.Receipt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receipt.Host
+	}
+
+	owner := queue.run()
+	id := enqueue(auto)
+	queue.until(id, "committed")
+	if at(id) != w.a.ID {
+		t.Error("the first write is elsewhere than at A")
+	}
+	move(auto)
+	id = enqueue(auto)
+	queue.until(id, "committed")
+	if at(id) != w.b.ID {
+		t.Error("the owner has not followed the record")
+	}
+	owner.signal(t, syscall.SIGTERM)
+	owner.wait(t, 20*time.Second)
+
+	queue.run("--manual-moves")
+	queue.until(enqueue(byHand), "committed")
+	move(byHand)
+	id = enqueue(byHand)
+	eventually(t, "the old Host has said that the record has moved", func() bool { return queue.entry(id).Code == record.RecordMoved })
+	queue.ok("follow", byHand)
+	queue.until(id, "committed")
+	if at(id) != w.b.ID {
+		t.Error("it did not go to B")
+	}
+	queue.fails(exitNotFound, "unknown_queue_route", "follow", record.NewID())
+	// Commands of "holdfast record" use the folder beside the owner.
+	if l := w.ok(w.record("where", byHand)...); !strings.Contains(l, w.b.ID) {
+		t.Errorf("the record is at %s", l)
 	}
 }

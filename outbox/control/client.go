@@ -197,6 +197,12 @@ func (k *Client) Discard(ctx context.Context, operationID string, ch outbox.Chan
 	return err
 }
 
+// Follow is [outbox.Outbox.Follow].
+func (k *Client) Follow(ctx context.Context, patient string) error {
+	_, err := k.call(ctx, "follow", request{Patient: patient})
+	return err
+}
+
 // Prune is [outbox.Outbox.Prune].
 func (k *Client) Prune(ctx context.Context, before time.Time) (removed int64, err error) {
 	a, err := k.call(ctx, "prune", request{Before: before.UnixMilli()})

@@ -201,6 +201,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 		"no reason":     {k.Discard(ctx, i.OperationID, outbox.Change{}), record.InvalidMessage, "reason"},
 		"wrong state":   {k.Retry(ctx, i.OperationID, outbox.Change{Reason: "x"}), outbox.QueueStateConflict, "state"},
 		"a taken id":    {second(k.Enqueue(ctx, other)), outbox.QueueOperationIDConflict, "operation_id"},
+		"no such route": {k.Follow(ctx, record.NewID()), outbox.UnknownQueueRoute, "patient"},
 		"no write":      {second(k.Enqueue(ctx, record.Intent{})), record.InvalidMessage, "patient"},
 		"a large write": {second(k.Enqueue(ctx, record.Intent{Patient: i.Patient, Resource: bytes.Repeat([]byte(" "), maxRequest)})), record.InvalidMessage, "intent"},
 	} {

@@ -21,6 +21,7 @@ type Queue interface {
 	Rebase(ctx context.Context, operationID string, baseVersion int64, ch outbox.Change) (newID string, err error)
 	Replace(ctx context.Context, operationID string, intent record.Intent, ch outbox.Change) (newID string, err error)
 	Discard(ctx context.Context, operationID string, ch outbox.Change) error
+	Follow(ctx context.Context, patient string) error
 	Prune(ctx context.Context, before time.Time) (removed int64, err error)
 	Verify(ctx context.Context) (outbox.Verification, error)
 }

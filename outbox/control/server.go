@@ -97,7 +97,7 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	calls := map[string]func(ctx context.Context, r *request) (answer, error){
 		"summary": s.summary, "entries": s.entries, "heads": s.heads, "entry": s.entry, "audit": s.audit, "enqueue": s.enqueue,
-		"retry": s.retry, "rebase": s.rebase, "replace": s.replace, "discard": s.discard, "prune": s.prune, "verify": s.verify,
+		"retry": s.retry, "rebase": s.rebase, "replace": s.replace, "discard": s.discard, "follow": s.follow, "prune": s.prune, "verify": s.verify,
 	}
 	for name, call := range calls {
 		mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, name, call) })
@@ -242,6 +242,10 @@ func (s *Server) replace(ctx context.Context, r *request) (answer, error) {
 
 func (s *Server) discard(ctx context.Context, r *request) (answer, error) {
 	return answer{}, s.queue.Discard(ctx, r.Operation, r.change())
+}
+
+func (s *Server) follow(ctx context.Context, r *request) (answer, error) {
+	return answer{}, s.queue.Follow(ctx, r.Patient)
 }
 
 func (s *Server) prune(ctx context.Context, r *request) (answer, error) {
