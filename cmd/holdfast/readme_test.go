@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,6 +74,7 @@ func TestTheExamplesRun(t *testing.T) {
 		"transaction": "1 user, 1 mail to send: {\"To\":\"ada@example.org\",\"Subject\":\"Welcome\"}\n",
 		"keys":        "20 callers, 1 report written\nthe key \"report:2026-05\" is taken\nits task has succeeded\n",
 		"batch":       "10000 tasks submitted\n10000 tasks succeeded\n",
+		"clinic":      "1 form saved, 1 write: committed as Observation, version 1\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,6 +138,35 @@ func TestTheReadmesCommandsWork(t *testing.T) {
 	t.Cleanup(func() { w.Process.Kill(); w.Wait() })
 	if out, err := sh(wait).CombinedOutput(); err != nil || string(out) != "\"hello from attempt 1\"\n" {
 		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// What the README says about the outbox, in one shell.
+func TestTheReadmesOutboxCommandsWork(t *testing.T) {
+	t.Parallel()
+	script := ""
+	for _, b := range blocks(t, "sh") {
+		if strings.Contains(b, "holdfast host") || strings.Contains(b, "holdfast outbox") {
+			script += b + "\n"
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "holdfast")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script+"kill $!; wait $! || true")
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	defer func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }() // the Host, if the script has failed
+	var out, errs buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil || !regexp.MustCompile(`(?s) 1  pending  create_resource .*\n1 sent, 1 committed\n.*Observation/`).MatchString(out.String()) {
+		t.Errorf("%v\n%s%s", err, &out, &errs)
 	}
 }
 
