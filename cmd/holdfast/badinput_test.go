@@ -187,11 +187,12 @@ func TestAnOutputThatFailsIsAFailure(t *testing.T) {
 
 // Reading standard input must not keep a program that shall end.
 func TestSubmitEndsWhileItsInputIsOpen(t *testing.T) {
-	in, _, err := os.Pipe()
+	in, far, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
+	defer far.Close() // till then: a file that nobody has is closed by the garbage collector, and the input ends
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	var out, errs bytes.Buffer
