@@ -190,15 +190,7 @@ func (a *attempt) release(delay time.Duration) write {
 // for itself.
 func (a *attempt) discard(d *discardError) write {
 	raw := (&Failure{Type: "Discarded", Code: CodeDiscarded, Message: d.reason}).record(a.w.store.dialect.CheckJSON)
-	return func(ctx context.Context) (Status, error) {
-		if _, err := a.w.store.Cancel(ctx, a.task.ID); err != nil {
-			if errors.Is(err, ErrState) || errors.Is(err, ErrNotFound) {
-				err = &LeaseLostError{TaskID: a.task.ID}
-			}
-			return "", err
-		}
-		return a.w.store.Fail(ctx, a.task, raw, false, 0)
-	}
+	return func(ctx context.Context) (Status, error) { return a.w.store.Discard(ctx, a.task, raw) }
 }
 
 // confirm checks that the application committed what CompleteIn wrote.

@@ -104,6 +104,48 @@ func (s *Store) Fail(ctx context.Context, own *Task, failure json.RawMessage, re
 	return s.owned(ctx, StmtFail, row)
 }
 
+// Discard ends a running task as canceled, with the failure as its error: a cancel by the worker that
+// holds it. The error is ErrLeaseLost when the task is no longer the worker's; nothing is written then.
+func (s *Store) Discard(ctx context.Context, own *Task, failure json.RawMessage) (status Status, err error) {
+	if failure == nil {
+		failure = emptyObject
+	}
+	if err := s.checkJSON("error", failure); err != nil {
+		return "", err
+	}
+	var ended *Row
+	now := s.clock().UnixMilli()
+	err = s.atomic(ctx, "discard", func(session Session) error {
+		row := func() *Row { return &Row{Task: Task{ID: own.ID, WorkerID: own.WorkerID, row: own.row}, Now: now} }
+		// A cancel asks nobody whose the task is, so a write that does comes first.
+		held, err := queryOne(ctx, session, StmtProgress, row())
+		if err == nil && held == nil {
+			err = &LeaseLostError{TaskID: own.ID}
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := queryOne(ctx, session, StmtCancel, row()); err != nil {
+			return err
+		}
+		fail := row()
+		fail.Error = failure
+		ended = nil
+		if err := session.Query(ctx, StmtFail, func(_ int, a *Row) error { ended = a; return nil }, fail); err != nil {
+			return err
+		}
+		if ended == nil { // the lease has ended between the statements
+			return &LeaseLostError{TaskID: own.ID}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	s.settled(ended.ID, ended.Queue, ended.Status)
+	return ended.Status, nil
+}
+
 // Release puts a running task back without spending its attempt: queued again after delay (at 0, in
 // its old place), or canceled when a cancel was requested.
 func (s *Store) Release(ctx context.Context, own *Task, delay time.Duration) (Status, error) {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/eda94727/holdfast"
+	"github.com/eda94727/holdfast/sqlite"
 )
 
 // A handler may have a backoff of its own, which is told the attempt and the error.
@@ -201,5 +202,56 @@ func TestRunLog(t *testing.T) {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("the log does not say %s:\n%s", want, said.String())
 		}
+	}
+}
+
+// A handler that returns after its lease has ended, and another worker has the task, changes nothing: also
+// not when it discards the task.
+func TestOutcomesOfALostTask(t *testing.T) {
+	for name, outcome := range map[string]func() (any, error){
+		"value":     func() (any, error) { return "late", nil },
+		"error":     func() (any, error) { return nil, errors.New("late") },
+		"permanent": func() (any, error) { return nil, holdfast.Permanent(errors.New("late")) },
+		"snooze":    func() (any, error) { return nil, holdfast.Snooze(time.Hour) },
+		"discard":   func() (any, error) { return nil, holdfast.Discard("late") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newClock()
+			store := newStore(t, sqlite.WithClock(clock.Now))
+			client := holdfast.NewClient(store)
+			started, release := make(chan struct{}), make(chan struct{})
+			ended := make(chan holdfast.Event, 10)
+			startWorker(t, store, holdfast.WorkerConfig{Lease: time.Hour, OnEvent: func(e holdfast.Event) {
+				if e.Kind != holdfast.TaskStarted {
+					ended <- e
+				}
+			}}, func(w *holdfast.Worker) {
+				w.Handle("job", func(context.Context, *holdfast.Run) (any, error) {
+					close(started)
+					<-release
+					return outcome()
+				})
+			})
+			ctx := deadline(t)
+			task, err := client.Submit(ctx, "job", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-started
+			// As a process that was stopped for two hours sees it: its next heartbeat is yet to come.
+			clock.Move(2 * time.Hour)
+			got, err := store.Claim(ctx, holdfast.Claim{Queues: []string{"default"}, Draws: []holdfast.Draw{{AnyName: true, Limit: 1}}, WorkerID: "other", Lease: time.Hour})
+			if err != nil || len(got.Tasks) != 1 {
+				t.Fatal(got, err)
+			}
+			close(release)
+			if e := <-ended; e.Kind != holdfast.TaskLost || !errors.Is(e.Err, holdfast.ErrLeaseLost) {
+				t.Errorf("the event is %s %s, %v; want lost", e.Kind, e.Status, e.Err)
+			}
+			now, err := client.Get(ctx, task.ID)
+			if err != nil || now.Status != holdfast.Running || now.WorkerID != "other" || !now.CancelRequestedAt.IsZero() || now.Attempt != 2 || now.Error != nil {
+				t.Errorf("the other worker's task was changed: %+v, %v", now, err)
+			}
+		})
 	}
 }

@@ -37,6 +37,7 @@ var writes = []write{
 	{"fail", func(x *test, own *holdfast.Task) error {
 		return second(x.s.Fail(x.ctx, own, failure("boom"), true, 0))
 	}},
+	{"discard", func(x *test, own *holdfast.Task) error { return second(x.s.Discard(x.ctx, own, failure("gone"))) }},
 	{"release", func(x *test, own *holdfast.Task) error { return second(x.s.Release(x.ctx, own, 0)) }},
 	{"release of many", func(x *test, own *holdfast.Task) error {
 		n, err := x.s.ReleaseMany(x.ctx, []*holdfast.Task{own})

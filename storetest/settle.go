@@ -149,6 +149,19 @@ var settleRules = []rule{
 		refused(x, second(x.s.Release(x.ctx, t, -1)), "delay")
 		same(x, "the task", x.get(t.ID), t)
 	}},
+	{"discard ends the task as canceled, with the reason, whether or not a cancel was asked for", func(x *test) {
+		for _, asked := range []bool{false, true} {
+			was := x.midway(holdfast.Submission{}, asked)
+			x.settledAs(holdfast.Canceled)(x.s.Discard(x.ctx, was, failure("gone")))
+			now := x.get(was.ID)
+			is(x, "the status", now.Status, holdfast.Canceled)
+			is(x, "the reason", now.Failure().Message, "gone")
+			is(x, "the end", now.CompletedAt.Equal(now.UpdatedAt), true)
+		}
+		was := x.midway(holdfast.Submission{}, false)
+		errorIs(x, second(x.s.Discard(x.ctx, was, json.RawMessage(`{`))), holdfast.ErrNotJSON)
+		same(x, "the task", x.get(was.ID), was)
+	}},
 	{"release puts the task back where it was, and the attempt is not spent", func(x *test) {
 		was := x.midway(holdfast.Submission{}, false)
 		x.settledAs(holdfast.Queued)(x.s.Release(x.ctx, was, 0))
