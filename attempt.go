@@ -149,7 +149,7 @@ func (a *attempt) outcome(result any, err error) write {
 	var discard *discardError
 	switch {
 	case errors.As(err, &snooze):
-		return a.release(snooze.d)
+		return a.release(min(snooze.d, MaxDelay))
 	case errors.As(err, &discard):
 		return a.discard(discard)
 	case err != nil && errors.Is(context.Cause(a.ctx), ErrWorkerStopping):
@@ -209,9 +209,15 @@ func (a *attempt) confirm(ctx context.Context) (Status, error) {
 	return a.fail(f, nil)(ctx)
 }
 
+// refusals is how often an outcome is tried that the database can be reached for and does not take: a
+// trigger or constraint of the application is in its way, say.
+const refusals = 5
+
 // settle writes the outcome. A database that does not answer is asked again while the lease lasts,
-// which the heartbeat keeps up: a result is not given up before the task is somebody else's.
+// which the heartbeat keeps up: a result is not given up before the task is somebody else's. An outcome
+// that the database refuses becomes a failure that says so; if it refuses that too, the lease ends.
 func (a *attempt) settle(write write) {
+	refused := 0
 	// The attempt's context may have ended; its outcome is to be written all the same.
 	ctx := context.WithoutCancel(a.ctx)
 	pause := 20 * time.Millisecond
@@ -230,8 +236,29 @@ func (a *attempt) settle(write write) {
 			a.w.emit(Event{Kind: TaskLost, Task: a.task, Err: err})
 			return
 		}
+		if !passing(err) {
+			refused++
+			switch refused {
+			case refusals:
+				write = a.fail(&Failure{Type: typeName(err), Code: CodeTaskError, Message: "the outcome could not be written: " + err.Error(), Retryable: true}, err)
+			case 2 * refusals:
+				a.w.survived(fmt.Errorf("holdfast: the database refuses the outcome of %s, and the failure that says so; it waits for its lease to end: %w", a.task.ID, err))
+				a.w.emit(Event{Kind: TaskLost, Task: a.task, Err: err})
+				return
+			}
+		}
 		a.w.survived(fmt.Errorf("holdfast: the outcome of %s is not written yet and will be tried again: %w", a.task.ID, err))
 		time.Sleep(pause)
 		pause = min(pause*2, time.Second)
 	}
+}
+
+// passing tells whether an error has to do with the state of the database, not with what was to be written.
+func passing(err error) bool {
+	for _, e := range []error{ErrUnavailable, ErrBusy, ErrFull, ErrReadOnly, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

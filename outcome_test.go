@@ -255,3 +255,48 @@ func TestOutcomesOfALostTask(t *testing.T) {
 		})
 	}
 }
+
+// An outcome that the database refuses, by a rule of the application's own say, does not hold the worker up
+// for ever: it becomes a failure that says so.
+func TestOutcomeThatTheDatabaseRefuses(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, db *database) {
+		if db.store.Dialect().Name() == "sqlite" {
+			db.exec(`create trigger app_rule before update on cairnq_tasks when new.result = '"refused"' begin select raise(abort, 'not this one'); end`)
+		} else {
+			db.exec(`alter table cairnq_tasks add constraint app_rule check (result::text <> '"refused"')`)
+		}
+		startWorker(t, db.store, holdfast.WorkerConfig{Backoff: holdfast.Exponential(2, 2)}, func(w *holdfast.Worker) {
+			w.Handle("refused", func(context.Context, *holdfast.Run) (any, error) { return "refused", nil })
+			w.Handle("for ever", func(context.Context, *holdfast.Run) (any, error) {
+				return nil, holdfast.Snooze(200 * 365 * 24 * time.Hour)
+			})
+		})
+		ctx := deadline(t)
+		task, err := db.client.Submit(ctx, "refused", nil, holdfast.MaxAttempts(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if task, err = db.client.Wait(ctx, task.ID); err != nil {
+			t.Fatal(err)
+		}
+		if task.Status != holdfast.Failed || task.Attempt != 2 || !strings.Contains(task.Failure().Message, "could not be written") {
+			t.Errorf("%+v, %v", task, task.Failure())
+		}
+		// A delay beyond the limit is the limit.
+		task, err = db.client.Submit(ctx, "for ever", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for now, err := range db.client.Watch(ctx, task.ID) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now.Status == holdfast.Queued && now.RunAt.After(now.CreatedAt) {
+				if d := now.RunAt.Sub(now.UpdatedAt); d != holdfast.MaxDelay {
+					t.Errorf("snoozed for %v", d)
+				}
+				break
+			}
+		}
+	})
+}
