@@ -96,9 +96,9 @@ func BenchmarkAMillionEntries(b *testing.B) {
 	must(b, flushAll(q)) // the location and a token
 	must(b, q.Close())
 	execSQL(b, w.path, `pragma synchronous = off;
-		insert into queue (operation_id, patient, operation, position, intent, digest, state, result, created, changed)
+		insert into queue (operation_id, patient, operation, position, intent, digest, state, waits, result, created, changed)
 		with recursive n(i) as (select 1 union all select i + 1 from n where i < 1000000)
-		select printf('01900000-0000-7000-8000-%012d', i), printf('01900000-0000-7000-8000-%012d', i % 5000), 'create_resource', i + 1, (select intent from queue), 'digest', 'committed', (select result from queue), 1, 1 from n`)
+		select printf('01900000-0000-7000-8000-%012d', i), printf('01900000-0000-7000-8000-%012d', i % 5000), 'create_resource', i + 1, (select intent from queue), 'digest', 'committed', null, (select result from queue), 1, 1 from n`)
 	open := func(b *testing.B) *Outbox {
 		q, err := w.tryOpen(k)
 		must(b, err)

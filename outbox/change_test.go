@@ -140,7 +140,7 @@ func TestDiscard(t *testing.T) {
 	expect(t, b, ids[0], Discarded, record.VersionConflict)
 	expect(t, b, ids[2], Discarded, "")
 	wantCode(t, b.Discard(ctx, ids[1], because), QueueStateConflict)
-	execSQL(t, w.path, "update queue set state = 'submitted' where operation_id = '"+ids[0]+"'")
+	execSQL(t, w.path, "update queue set state = 'submitted', waits = 1 where operation_id = '"+ids[0]+"'")
 	wantCode(t, b.Discard(ctx, ids[0], because), QueueWorkerBusy)
 }
 
@@ -200,8 +200,8 @@ func TestPrune(t *testing.T) {
 	expect(t, b, late[0], Committed, "")
 	expect(t, b, late[1], Conflicted, record.VersionConflict)
 	// More than a batch.
-	execSQL(t, w.path, fmt.Sprintf(`insert into queue (operation_id, patient, operation, position, intent, digest, state, created, changed)
-		with recursive n(i) as (select 1 union all select i + 1 from n where i < %d) select 'x' || i, 'p', 'o', 100 + i, '{}', 'd', 'committed', 0, 0 from n`, 2*pruneBatch+7))
+	execSQL(t, w.path, fmt.Sprintf(`insert into queue (operation_id, patient, operation, position, intent, digest, state, waits, created, changed)
+		with recursive n(i) as (select 1 union all select i + 1 from n where i < %d) select 'x' || i, 'p', 'o', 100 + i, '{}', 'd', 'committed', null, 0, 0 from n`, 2*pruneBatch+7))
 	if n, err := b.Prune(ctx, clock.Add(-time.Minute)); n != 2*pruneBatch+7 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
@@ -281,7 +281,7 @@ func TestWhatWaitsIsFoundByIndex(t *testing.T) {
 	w := newWorld(t)
 	b := w.open(w.client(), strict)
 	must(t, b.file.Read(context.Background(), func(c *sqlitefile.Conn) error {
-		for _, q := range []*sqlitefile.Query{selectSubmitted, selectUnrouted, selectLanes, selectLane, selectLine, selectEntry, listOpen, listGone, listPatient, selectDepth, selectHeads, selectBefore, updateEntry, listLane} {
+		for _, q := range []*sqlitefile.Query{selectSubmitted, selectUnrouted, selectLanes, selectLane, selectLine, selectEntry, listOpen, listGone, listPatient, selectDepth, selectHeads, selectBefore, updateEntry, closeEntry, listLane} {
 			s, _, err := c.DB.Prepare("explain query plan " + q.SQL)
 			if err != nil {
 				return err

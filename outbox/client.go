@@ -16,7 +16,9 @@ type Client interface {
 	// state alone; false where it does not know.
 	Location(patient string) (record.Place, bool)
 	// Write sends one write with fresh proofs. Its error has the protocol's code;
-	// one without a code counts as transport_unavailable.
+	// one without a code counts as transport_unavailable. The queue verifies the
+	// result's receipt, unless the client has a method VerifiesReceipts() bool that
+	// answers true: then it has done so itself.
 	Write(ctx context.Context, intent record.Intent) (record.Result, error)
 }
 

@@ -80,7 +80,7 @@ func TestE4TheSameWriteAgainAddsNothing(t *testing.T) {
 	again := i
 	again.Resource = []byte(` { "subject":{"reference":"Patient/` + p + `"}, "valueQuantity":{"value":1.10},"code":{"text":"\u0078"}, "status":"final","resourceType":"Observation"} `)
 	for _, state := range []State{Pending, Submitted, Committed, Conflicted, Rejected, Discarded, Quarantined} {
-		execSQL(t, w.path, "update queue set state = '"+string(state)+"'")
+		execSQL(t, w.path, "update queue set "+setState(state))
 		for _, same := range []record.Intent{i, again} {
 			if ids := enqueue(t, b, same); ids[0] != i.OperationID {
 				t.Errorf("%s", ids[0])
@@ -88,7 +88,7 @@ func TestE4TheSameWriteAgainAddsNothing(t *testing.T) {
 		}
 		expect(t, b, i.OperationID, state, "")
 	}
-	execSQL(t, w.path, "update queue set state = 'pending'")
+	execSQL(t, w.path, "update queue set "+setState(Pending))
 	if r := flushed(t, b); r.Committed != 1 {
 		t.Errorf("%+v", r)
 	}

@@ -94,7 +94,11 @@ func scanEntry(s *sqlite3.Stmt) Entry {
 // put writes an entry's new state, where it is still in the old one.
 func (b *Outbox) put(c *sqlitefile.Conn, was, is Entry) (ok bool, err error) {
 	is.Changed = time.UnixMilli(b.millis())
-	n, err := run(c, updateEntry, is.Sequence, was.State, is.State, orNull(is.resultText), orNull(string(is.Code)), orNull(is.Detail), is.Attempts, is.Unsure,
+	q := updateEntry
+	if !is.State.open() {
+		q = closeEntry
+	}
+	n, err := run(c, q, is.Sequence, was.State, is.State, orNull(is.resultText), orNull(string(is.Code)), orNull(is.Detail), is.Attempts, is.Unsure,
 		orNull(is.ReplacedBy), is.Changed.UnixMilli(), b.seal.entry(&is))
 	return n == 1, err
 }

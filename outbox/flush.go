@@ -272,6 +272,10 @@ const (
 type queued struct {
 	Entry
 	route route
+
+	read   bool // intent and err are there; see intact
+	intent record.Intent
+	err    error
 }
 
 var errEnough = errors.New("enough")
@@ -290,7 +294,7 @@ func (b *Outbox) batch(ctx context.Context, lane string) (list []queued, err err
 			if size += len(e.IntentJSON); size > batchBytes && len(list) > 0 {
 				return errEnough
 			}
-			list = append(list, queued{e, route{e.Patient, s.ColumnText(entryWidth), s.ColumnInt64(entryWidth + 1), s.ColumnText(entryWidth + 2)}})
+			list = append(list, queued{Entry: e, route: route{e.Patient, s.ColumnText(entryWidth), s.ColumnInt64(entryWidth + 1), s.ColumnText(entryWidth + 2)}})
 			return nil
 		}, args...)
 		if errors.Is(err, errEnough) {

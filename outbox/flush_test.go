@@ -82,7 +82,7 @@ func TestF2LanesAreInOrderAndDoNotBlockEachOther(t *testing.T) {
 	}
 	// Each state but pending stops a lane.
 	for _, state := range []State{Conflicted, Rejected, Quarantined} {
-		execSQL(t, w.path, "update queue set state = '"+string(state)+"' where operation_id = '"+blocked[0]+"'")
+		execSQL(t, w.path, "update queue set "+setState(state)+" where operation_id = '"+blocked[0]+"'")
 		if r := flushed(t, b); r.Sent != 0 || len(r.Stops) != 1 || r.Stops[0].State != state {
 			t.Errorf("%s: %+v", state, r)
 		}

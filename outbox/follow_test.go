@@ -159,7 +159,7 @@ func TestAFlushFollowsByItself(t *testing.T) {
 	w.move(q)
 	_, err := k.Locate(ctx, q)
 	must(t, err)
-	execSQL(t, w.path, "update queue set state = 'pending' where operation_id = '"+ids[2]+"'")
+	execSQL(t, w.path, "update queue set "+setState(Pending)+" where operation_id = '"+ids[2]+"'")
 	if r := flushed(t, b); r.Committed != 1 || r.Sent != 1 {
 		t.Errorf("%+v", r)
 	}

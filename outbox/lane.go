@@ -74,6 +74,7 @@ func (l *laneRun) batch(list []queued) bool {
 		ahead := false // the next one is on disk as submitted already
 		if next != nil && l.f.overlaps() {
 			ahead, l.err = l.f.b.submit(l.f.stop, next.Entry)
+			l.f.b.intact(next) // its turn will find it read
 		}
 		o := answer()
 		l.sent++
@@ -116,6 +117,18 @@ func (q *queued) stopped() *Stop {
 	return &Stop{Patient: q.Patient, OperationID: q.OperationID, State: q.State, Code: q.Code, Detail: q.Detail}
 }
 
+// intact reads a queued entry's intent, once, and checks that it is what was enqueued.
+func (b *Outbox) intact(q *queued) (record.Intent, error) {
+	if !q.read {
+		q.read = true
+		q.intent, q.err = q.Intent(b.o.Limits)
+		if q.err == nil && !b.seal.check(&q.Entry) {
+			q.err = failf(QueueEntryAltered, "mac", altered)
+		}
+	}
+	return q.intent, q.err
+}
+
 // ready checks all that must hold before an entry is sent: it is what was
 // enqueued, and its route is the client's Host. Where it is not ready, the reason
 // is written down and the lane stops, or the lane is to be read again.
@@ -137,10 +150,7 @@ func (l *laneRun) ready(q *queued, submitted bool) (record.Intent, bool) {
 		l.stop = q.stopped()
 		l.stop.RetryAfter = o.retryAfter
 	}
-	intent, err := q.Intent(b.o.Limits)
-	if err == nil && !b.seal.check(&q.Entry) {
-		err = failf(QueueEntryAltered, "mac", altered)
-	}
+	intent, err := b.intact(q)
 	if err != nil {
 		o := failed(err)
 		o.state, o.unsure = Quarantined, q.Unsure
@@ -230,7 +240,7 @@ func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) (wai
 				a.err = failf(record.TransportUnavailable, "", "no answer within %s", b.o.RequestTimeout)
 			}
 		}
-		if a.err == nil {
+		if a.err == nil && !(b.verified && a.result.Receipt != "") {
 			a.err = b.checkReceipt(a.result, intent, b.client.Subject())
 		}
 		if a.err != nil {
@@ -243,18 +253,17 @@ func (b *Outbox) send(ctx context.Context, q *queued, intent record.Intent) (wai
 }
 
 // checkReceipt believes a success only with a receipt of this very operation
-// (F10). The client has checked it before, against the Host; here it is checked
-// against what stands in the queue.
+// (F10), for clients that have not checked it themselves.
 func (b *Outbox) checkReceipt(result record.Result, intent record.Intent, subject string) error {
 	if result.Receipt == "" && b.o.NoReceipts {
 		return nil
 	}
+	if result.Receipt == "" {
+		return failf(record.InvalidReceipt, "Operation-Receipt", "there is no receipt")
+	}
 	r, err := intent.Request(stored(b.o.Limits, len(intent.Resource)))
 	if err != nil {
 		return err
-	}
-	if result.Receipt == "" {
-		return failf(record.InvalidReceipt, "Operation-Receipt", "there is no receipt")
 	}
 	receipt, err := record.ReadReceipt(result.Receipt)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestO3SubmittedBecomesPending(t *testing.T) {
 	}
 	must(t, b.Close())
 	for i, s := range states {
-		execSQL(t, w.path, "update queue set state = '"+string(s)+"', error = 'kept' where operation_id = '"+ids[i]+"'")
+		execSQL(t, w.path, "update queue set "+setState(s)+", error = 'kept' where operation_id = '"+ids[i]+"'")
 	}
 	b = w.open(k)
 	for i, s := range states {

@@ -69,7 +69,8 @@ type Outbox struct {
 	// second is refused and does not wait.
 	busy chan struct{}
 	// stale is true after an outcome could not be written down (F9).
-	stale atomic.Bool
+	stale    atomic.Bool
+	verified bool // the client has verified receipts when it returns them
 	// seal is nil without a key.
 	seal     *seal
 	instance string
@@ -130,6 +131,9 @@ func Open(ctx context.Context, path string, client Client, o Options) (*Outbox, 
 	}
 	b := &Outbox{lock: lock, client: client, o: o, busy: make(chan struct{}, 1), delays: map[string]delay{}, touched: map[string]bool{}, step: func(string) {},
 		flushed: make(chan struct{}, 1), woken: make(chan struct{}, 1), closed: make(chan struct{}), shared: make(chan struct{})}
+	if c, ok := client.(interface{ VerifiesReceipts() bool }); ok {
+		b.verified = c.VerifiesReceipts()
+	}
 	if err := b.open(ctx, path); err != nil {
 		return nil, errors.Join(fmt.Errorf("outbox: open %s: %w", path, err), lock.Close())
 	}

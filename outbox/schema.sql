@@ -22,6 +22,7 @@ create table if not exists queue (
   intent text not null,
   digest text not null,
   state text not null check (state in ('pending', 'submitted', 'committed', 'conflicted', 'rejected', 'discarded', 'quarantined')),
+  waits integer default 1,
   result text,
   error text,
   detail text,
@@ -30,12 +31,14 @@ create table if not exists queue (
   replaced_by text,
   created integer not null,
   changed integer not null,
-  mac blob
+  mac blob,
+  check ((waits is 1) = (state not in ('committed', 'discarded')))
 ) strict;
 
--- What is done is most of a queue, so the indexes that a flush walks leave it out.
-create index if not exists queue_lanes on queue (patient, position) where state not in ('committed', 'discarded');
-create index if not exists queue_open on queue (sequence) where state not in ('committed', 'discarded');
+-- What is done is most of a queue, so the indexes that a flush walks leave it out. They depend on waits and not on state, so that
+-- sending an entry does not touch them.
+create index if not exists queue_lanes on queue (patient, position) where waits = 1;
+create index if not exists queue_open on queue (sequence) where waits = 1;
 create index if not exists queue_gone on queue (sequence) where state = 'discarded';
 create index if not exists queue_patient on queue (patient, sequence);
 

@@ -105,7 +105,7 @@ func TestAnEditedRowIsSetAsideAndNeverSent(t *testing.T) {
 		"digest":           `update queue set digest = 'x' where sequence = 2`,
 		"place":            `update queue set position = 0 where sequence = 2`,
 		"sequence":         `update queue set sequence = 9 where sequence = 2`,
-		"state":            `update queue set state = 'pending' where sequence = 1`,
+		"state":            `update queue set state = 'pending', waits = 1 where sequence = 1`,
 		"unsure":           `update queue set unsure = 1 where sequence = 2`,
 		"attempts":         `update queue set attempts = 7 where sequence = 2`,
 		"reason":           `update queue set detail = 'all is well', error = 'record_frozen' where sequence = 2`,

@@ -14,7 +14,7 @@ var schemaSQL string
 
 // open is the condition of the partial indexes. SQLite uses them only where it
 // stands in a statement word for word.
-const open = `state not in ('committed', 'discarded')`
+const open = `waits = 1`
 
 func query(name, sql string) *sqlitefile.Query { return &sqlitefile.Query{Name: name, SQL: sql} }
 
@@ -62,8 +62,10 @@ var (
 		from queue q indexed by queue_line left join queue_routes r on r.patient = q.patient
 		where q.`+open+` order by q.position limit ?1`)
 
-	// Every change of an entry is this one, from a state that is known.
+	// Every change of an entry is one of these, from a state that is known.
 	updateEntry = query("change entry", `update queue set state = ?3, result = ?4, error = ?5, detail = ?6, attempts = ?7, unsure = ?8, replaced_by = ?9, changed = ?10, mac = ?11
+		where sequence = ?1 and state = ?2`)
+	closeEntry = query("close entry", `update queue set waits = null, state = ?3, result = ?4, error = ?5, detail = ?6, attempts = ?7, unsure = ?8, replaced_by = ?9, changed = ?10, mac = ?11
 		where sequence = ?1 and state = ?2`)
 
 	selectEntry   = query("entry", `select `+entryColumns+` from queue q where operation_id = ?1`)

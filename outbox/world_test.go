@@ -262,6 +262,14 @@ func execSQL(t testing.TB, path, text string) {
 	must(t, c.Exec(text))
 }
 
+// setState is the part of an update that puts an entry into a state.
+func setState(s State) string {
+	if s.open() {
+		return "waits = 1, state = '" + string(s) + "'"
+	}
+	return "waits = null, state = '" + string(s) + "'"
+}
+
 // number answers the only value of a query.
 func number(t testing.TB, path, text string) (n int64) {
 	t.Helper()

@@ -48,6 +48,10 @@ func (k *Client) Write(ctx context.Context, intent record.Intent) (record.Result
 	return k.checkReceipt(a, l, intent, r)
 }
 
+// VerifiesReceipts is true: Write returns no receipt that it has not verified, by its
+// signature, the record's Hosts and the request.
+func (k *Client) VerifiesReceipts() bool { return true }
+
 // checkReceipt believes a success only if its receipt covers the operation and
 // says the same as the answer.
 func (k *Client) checkReceipt(a *answer, l Location, intent record.Intent, r record.Request) (record.Result, error) {
