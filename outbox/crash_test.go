@@ -114,6 +114,9 @@ func die() {
 // process starts a child and returns it when it has opened the queue.
 func (w *world) process(c child) (*exec.Cmd, *bufio.Reader) {
 	w.t.Helper()
+	if w.last != nil { // the child's client needs the folder
+		w.last.Close()
+	}
 	c.Path, c.State, c.Pin = w.path, w.state, w.pin
 	c.Key = filepath.Join(w.state, "app.key")
 	c.Cert = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.a.server.Certificate().Raw}))
@@ -160,7 +163,8 @@ func appWorld(t *testing.T) *world {
 func TestO5TheLockDiesWithItsProcess(t *testing.T) {
 	w := appWorld(t)
 	cmd, _ := w.process(child{})
-	_, err := w.tryOpen(w.client())
+	// The client's folder has a lock of its own: this one is about the queue's.
+	_, err := w.tryOpen(w.client(func(c *client.Config) { c.StateDir = t.TempDir() }))
 	wantCode(t, err, QueueInUse)
 	must(t, cmd.Process.Kill())
 	cmd.Wait()
@@ -308,6 +312,7 @@ func TestCrash12TheFailureCannotBeRecorded(t *testing.T) {
 	}
 	execSQL(t, w.path, "drop trigger fail")
 	w.a.unwrap()
+	k = w.client()
 	b = w.open(k)
 	expect(t, b, i.OperationID, Pending, "")
 	must(t, flushAll(b))
@@ -327,6 +332,7 @@ func TestCrash6TheFirstAttemptStillRuns(t *testing.T) {
 	<-asked
 	must(t, cmd.Process.Kill())
 	cmd.Wait()
+	k = w.client()
 	b := w.open(k)
 	r := flushed(t, b)
 	if len(r.Stops) != 1 || r.Stops[0].RetryAfter <= 0 {

@@ -51,6 +51,7 @@ type world struct {
 	appKey    *record.Key
 	state     string
 	path      string // of the queue
+	last      *client.Client
 }
 
 // station is a Host behind a server.
@@ -149,9 +150,13 @@ func (w *world) patient() string {
 	return made.ID
 }
 
-// client opens the application's client on its folder.
+// client opens the application's client on its folder, as a new process would: the one before lets
+// go of the folder.
 func (w *world) client(change ...func(*client.Config)) *client.Client {
 	w.t.Helper()
+	if w.last != nil {
+		w.last.Close()
+	}
 	h := *w.a.server.Client()
 	transport := h.Transport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64 // as the client's own
@@ -163,6 +168,7 @@ func (w *world) client(change ...func(*client.Config)) *client.Client {
 	k, err := client.New(c)
 	must(w.t, err)
 	w.t.Cleanup(k.Close)
+	w.last = k
 	return k
 }
 

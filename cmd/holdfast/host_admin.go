@@ -15,7 +15,7 @@ import (
 func (a *app) hostAdmin(data *string) []*cobra.Command {
 	return []*cobra.Command{
 		a.hostInfo(data), a.hostCreate(data), a.hostRecords(data), a.hostGrant(data), a.hostRevoke(data), a.hostGrants(data),
-		a.hostClients(data), a.hostTokens(data), a.hostAudit(data), a.hostExpect(data),
+		a.hostClients(data), a.hostTokens(data), a.hostAudit(data), a.hostExpect(data), a.hostPurge(data),
 	}
 }
 
@@ -334,17 +334,54 @@ func (a *app) hostClients(data *string) *cobra.Command {
 }
 
 func (a *app) hostTokens(data *string) *cobra.Command {
+	var after string
+	limit := 100
 	cmd := &cobra.Command{
 		Use:   "tokens",
-		Short: "End single access tokens",
-		Long: `Tokens are signed and not kept, so there is no list of them; they live at most 15 minutes. One that got
+		Short: "List the access tokens that can be used, end one",
+		Long: `Tokens lists the access tokens whose time is not over (they live at most 15 minutes): for which record,
+which application holds them, and what they allow. The tokens themselves are not kept. One that got
 into wrong hands is ended by its jti; to end all that an application has, revoke its grants.`,
-		Example: `  holdfast host tokens revoke --data a "$jti"`,
-		Args:    cobra.NoArgs,
-		RunE: a.action(func(context.Context, []string) error {
-			return usagef(`say what to do with tokens: revoke; "holdfast help host tokens" tells more`)
+		Example: `  holdfast host tokens --data a
+  holdfast host tokens revoke --data a "$jti"`,
+		Args: cobra.NoArgs,
+		RunE: a.action(func(ctx context.Context, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			return a.withHost(ctx, *data, func(h *host.Host) error {
+				list, err := h.Tokens(ctx, after, limit)
+				if err != nil {
+					return err
+				}
+				type tokenJSON struct {
+					ID      string `json:"jti"`
+					Record  string `json:"record"`
+					Client  string `json:"client"`
+					Actor   string `json:"actor,omitempty"`
+					Grant   string `json:"grant"`
+					Scope   string `json:"scope"`
+					Issued  *int64 `json:"issued_ms"`
+					Expires *int64 `json:"expires_ms"`
+					Revoked bool   `json:"revoked"`
+				}
+				return listed(a, list, "no tokens", []string{"JTI", "STATE", "RECORD", "CLIENT", "SCOPE", "ACTOR"},
+					func(t host.IssuedToken) tokenJSON {
+						return tokenJSON{t.ID, t.Record, t.Client, t.Actor, t.Grant, t.Scope, epochMillis(t.Issued), epochMillis(t.Expires), t.Revoked}
+					},
+					func(t host.IssuedToken) []cell {
+						state := cell{text: "ends " + a.ago(t.Expires), style: green}
+						if t.Revoked {
+							state = cell{text: "revoked", style: red}
+						}
+						return []cell{{text: t.ID}, state, {text: t.Record}, {text: t.Client}, {text: cut(t.Scope, 60)}, {text: cut(t.Actor, 40)}}
+					})
+			})
 		}),
 	}
+	cmd.Flags().StringVar(&after, "after", "", "go on after this jti")
+	cmd.Flags().IntVar(&limit, "limit", limit, "at most so many")
+	a.jsonFlag(cmd)
 	cmd.AddCommand(&cobra.Command{
 		Use:     "revoke JTI",
 		Short:   "End one token by its jti",
@@ -424,6 +461,30 @@ word: a Host takes nothing that it does not expect. The Host needs a Directory.`
 		Args: cobra.ExactArgs(1),
 		RunE: a.action(func(ctx context.Context, args []string) error {
 			return a.withHost(ctx, *data, func(h *host.Host) error { return h.Expect(ctx, args[0]) })
+		}),
+	}
+}
+
+func (a *app) hostPurge(data *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "purge RECORD",
+		Short: "Delete what is left here of a record that has moved away",
+		Long: `Purge deletes the versions, receipts and search index of a record that lives on another Host now, and
+prints how many versions it has deleted. This Host still answers record_moved for it, and keeps its
+audit. Interrupted, it goes on when it is called again. A record that lives here, or whose move has
+not ended, is refused.`,
+		Example: `  holdfast host records --data a --json | jq -r 'select(.state == "moved").id'
+  holdfast host purge --data a "$record"`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.action(func(ctx context.Context, args []string) error {
+			return a.withHost(ctx, *data, func(h *host.Host) error {
+				n, err := h.Purge(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(a.stdout, "%d versions deleted\n", n)
+				return nil
+			})
 		}),
 	}
 }

@@ -179,7 +179,8 @@ func TestServicesSayWhatTheyNeed(t *testing.T) {
 		{`"holdfast host --data`, exitNotFound, []string{"host", "records"}},
 		{`"holdfast directory --data`, exitNotFound, []string{"directory", "hosts"}},
 		{`"holdfast host --data`, exitNotFound, []string{"record", "move", record.NewID(), "--to", "https://b.example", "--to-id", record.NewKey().ID()}},
-		{"say what to do with tokens", exitUsage, []string{"host", "tokens"}},
+		{`"holdfast host --data`, exitNotFound, []string{"host", "tokens"}},
+		{`"holdfast host --data`, exitNotFound, []string{"host", "purge", record.NewID()}},
 	} {
 		folder := filepath.Join(t.TempDir(), "x")
 		args := c.args
@@ -249,6 +250,9 @@ func TestHostAdministrationRefusesBadInput(t *testing.T) {
 		{exitNotFound, "not_found", []string{"grants", record.NewID()}},
 		{exitNotFound, "not_found", []string{"audit", record.NewID()}},
 		{exitUsage, "--limit", []string{"audit", rec, "--limit", "0"}},
+		{exitUsage, "--limit", []string{"tokens", "--limit", "0"}},
+		{exitNotFound, "not_found", []string{"purge", record.NewID()}},
+		{exitState, "whose move has ended", []string{"purge", rec}},
 		{exitUsage, "--limit", []string{"records", "--limit", "10001"}},
 		{exitNotFound, "no such application", []string{"clients", "disable", client}},
 		{exitUsage, "thumbprint", []string{"clients", "add", "x"}},

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,7 +124,18 @@ func recordStory(t *testing.T, w *recordWorld) {
 	if len(grants) != 2 || grants[0]["active"] == grants[1]["active"] {
 		t.Errorf("the grants are %v", grants)
 	}
-	w.host(w.a, "tokens", "revoke", "some-jti")
+	tokens := jsonLines(t, w.host(w.a, "tokens", "--json"))
+	if len(tokens) < 2 {
+		t.Fatalf("the tokens are %v", tokens)
+	}
+	last := tokens[len(tokens)-1]
+	if last["record"] != rec || last["client"] != w.client || last["scope"] != "patient/*.cruds" || last["revoked"] != false {
+		t.Errorf("the last token is %v", last)
+	}
+	w.host(w.a, "tokens", "revoke", last["jti"].(string))
+	if out := w.host(w.a, "tokens"); strings.Count(out, "revoked") != 1 || strings.Count(out, "\n") != len(tokens) { // and one of the head, which is trimmed
+		t.Errorf("the tokens are\n%s", out)
+	}
 
 	// The move.
 	before := task(t, w.host(w.a, "records", "--json"))
@@ -165,6 +177,14 @@ func recordStory(t *testing.T, w *recordWorld) {
 			t.Errorf("the audit has only %v", actions)
 		}
 	}
+	// What is left of it at the old Host can go; the Host still says where it is.
+	if out := w.host(w.a, "purge", rec); out != fmt.Sprintf("%.0f versions deleted", before["writes"]) {
+		t.Errorf("purge: %s", out)
+	}
+	if out := w.host(w.a, "purge", rec); out != "0 versions deleted" {
+		t.Errorf("purge again: %s", out)
+	}
+	w.fails(exitState, "whose move has ended", append([]string{"host", "purge", rec, "--data", w.b.folder}, dbOf(w.b)...)...)
 	// Once more is no second move; elsewhere is refused with where it is.
 	w.ok(w.moveArgs(w.a, w.b, rec)...)
 	elsewhere := *w.b

@@ -5,7 +5,8 @@
 //
 // One Client serves one application with one key, and records on any number of
 // Hosts. Its state on disk (which records it knows, and how new the locations
-// are that it has verified) survives crashes; one process uses it at a time.
+// are that it has verified) survives crashes. One Client uses it at a time, in
+// this process or another, until it is closed.
 package client
 
 import (
@@ -21,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -69,6 +71,7 @@ type Client struct {
 	http   http.Client
 	dir    directory.Client
 	trust  *directory.Trust // nil without a Directory
+	lock   *flock.Flock     // likewise
 
 	keys record.KeyCache // of receipts
 
@@ -85,7 +88,14 @@ type stateFile struct {
 
 const maxStateFile = 64 << 20
 
-// New opens the client's state.
+// ErrInUse is what the error of [New] matches where another Client uses the
+// state, in this process or another. Two would each raise floors that the other
+// does not see.
+var ErrInUse = errors.New("client: the state is in use")
+
+// New opens the client's state. Close it when done: until then no other Client
+// can use the state. Errors: [ErrInUse]; a Config that cannot be used; a state that
+// is damaged.
 func New(c Config) (*Client, error) {
 	if c.Key == nil {
 		return nil, errors.New("client: Key is missing; record.LoadOrCreateKey makes one")
@@ -122,11 +132,22 @@ func New(c Config) (*Client, error) {
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
+	// The system's lock goes with the process that holds it, however it ends.
+	k.lock = flock.New(filepath.Join(c.StateDir, "client.lock"), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
+	if got, err := k.lock.TryLock(); err != nil {
+		return nil, fmt.Errorf("client: lock %s: %w", c.StateDir, err)
+	} else if !got {
+		return nil, fmt.Errorf("%w: %s belongs to another Client, perhaps of another process; close that one, or use a folder of your own", ErrInUse, c.StateDir)
+	}
 	var err error
-	if k.trust, err = directory.OpenTrust(filepath.Join(c.StateDir, "trust.json"), c.Pin, c.Now); err != nil {
+	if k.trust, err = directory.OpenTrust(filepath.Join(c.StateDir, "trust.json"), c.Pin, c.Now); err == nil {
+		err = k.load()
+	}
+	if err != nil {
+		k.lock.Unlock()
 		return nil, err
 	}
-	return k, k.load()
+	return k, nil
 }
 
 // InDir returns the Config of a Client that keeps everything in one folder: its
@@ -163,8 +184,14 @@ func (k *Client) load() error {
 	return nil
 }
 
-// Close lets go of idle connections. The state needs no closing.
-func (k *Client) Close() { k.http.CloseIdleConnections() }
+// Close lets go of idle connections and of the state. The Client is not to be
+// used afterwards.
+func (k *Client) Close() {
+	k.http.CloseIdleConnections()
+	if k.lock != nil {
+		k.lock.Unlock()
+	}
+}
 
 // Subject returns the application's id.
 func (k *Client) Subject() string { return k.config.Key.ID() }

@@ -35,6 +35,7 @@ type world struct {
 	state     string
 	between   atomic.Value // func(http.Handler) http.Handler
 	requests  atomic.Int64
+	last      *Client // that was opened, to make room for the next
 }
 
 func newWorld(t *testing.T) *world {
@@ -80,8 +81,12 @@ func newWorld(t *testing.T) *world {
 // through puts something between client and Host.
 func (w *world) through(f func(http.Handler) http.Handler) { w.between.Store(f) }
 
+// client opens the application's client on its folder, as a new process would.
 func (w *world) client(change ...func(*Config)) *Client {
 	w.t.Helper()
+	if w.last != nil {
+		w.last.Close()
+	}
 	c := Config{Key: w.key, Pin: w.pin, StateDir: w.state, HTTP: w.server.Client(), Timeout: 5 * time.Second}
 	for _, f := range change {
 		f(&c)
@@ -91,6 +96,7 @@ func (w *world) client(change ...func(*Config)) *Client {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(k.Close)
+	w.last = k
 	return k
 }
 
@@ -511,6 +517,21 @@ func TestStateAndConfig(t *testing.T) {
 	if again := w.client(); again.addressOf(w.record) != w.directory.Address(w.record)+"x" {
 		t.Error("the address was forgotten")
 	}
+	// A second client of one folder is refused, until the first lets go.
+	own := Config{Key: w.key, Pin: w.pin, StateDir: t.TempDir()}
+	one, err := New(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(own); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), own.StateDir) {
+		t.Errorf("a second client: %v", err)
+	}
+	one.Close()
+	if one, err = New(own); err != nil {
+		t.Fatal(err)
+	}
+	one.Close()
+	w.last.Close()
 	os.WriteFile(k.statePath(), []byte("{"), 0o600)
 	if _, err := New(Config{Key: w.key, Pin: w.pin, StateDir: w.state}); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("%v", err)

@@ -162,6 +162,32 @@ func TestGrantsAndRevocation(t *testing.T) {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 		c.expect("token revoked", c.get(path), 401, record.AuthorizationExpiredOrRevoked)
+		issued, err := g.host.Tokens(ctx, "", 100)
+		if err != nil || len(issued) < 4 {
+			t.Fatalf("%+v, %v", issued, err)
+		}
+		for _, i := range issued {
+			if i.Revoked != (i.Client == c.key.ID()) || i.Record != g.record || i.Scope == "" || i.Expires.Sub(i.Issued) > record.TokenLifetime ||
+				(i.Actor == "parent-1") != (i.Client == rep.key.ID()) || i.Grant == "" {
+				t.Errorf("%+v", i)
+			}
+		}
+		if page, err := g.host.Tokens(ctx, issued[1].ID, 2); err != nil || len(page) != 2 || page[0] != issued[2] {
+			t.Errorf("%+v, %v", page, err)
+		}
+		// Its operator ends a token by what the list says.
+		last := issued[len(issued)-1]
+		if err := g.host.RevokeToken(ctx, last.ID); err != nil || last.Client != d.key.ID() {
+			t.Errorf("%+v, %v", last, err)
+		}
+		d.expect("revoked by the operator", d.get(path), 401, record.AuthorizationExpiredOrRevoked)
+		d.token = d.getToken("")
+		// Tokens whose time is over are forgotten.
+		g.offset.Store(int64(16 * time.Minute))
+		if left, err := g.host.Tokens(ctx, "", 100); err != nil || len(left) != 0 {
+			t.Errorf("%+v, %v", left, err)
+		}
+		g.offset.Store(0)
 		if active(c, c.token) {
 			t.Error("a revoked token is active")
 		}

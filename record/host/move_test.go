@@ -91,6 +91,7 @@ func (s *station) restart() {
 type patient struct {
 	*land
 	id     string
+	key    *record.Key
 	client *client.Client
 	ops    []record.Intent
 	first  []record.Result
@@ -108,6 +109,7 @@ func (l *land) patient(writes int, change ...func(*client.Config)) *patient {
 	for _, c := range change {
 		c(&config)
 	}
+	p.key = config.Key
 	if p.client, err = client.New(config); err != nil {
 		l.t.Fatal(err)
 	}
@@ -238,6 +240,32 @@ func TestMove(t *testing.T) {
 		p.check()
 		if err := l.a.host.Move(ctx, p.id, l.b.host.Ref(), nil); err != nil {
 			t.Errorf("once more: %v", err)
+		}
+		// The copy that is left is deleted when its operator says so, and the old Host answers as before.
+		if n, err := l.b.host.Purge(ctx, p.id); !errors.Is(err, record.RecordFrozen) || n != 0 {
+			t.Errorf("a record that lives here: %d, %v", n, err)
+		}
+		if n, err := l.a.host.Purge(ctx, p.id); err != nil || n != 254 {
+			t.Errorf("%d versions, %v", n, err)
+		}
+		if n, err := l.a.host.Purge(ctx, p.id); err != nil || n != 0 {
+			t.Errorf("%d versions, %v", n, err)
+		}
+		left := 0
+		err = l.a.host.db.Read(ctx, func(tx db.Tx) error {
+			const sql = `select (select count(*) from versions) + (select count(*) from receipts) + (select count(*) from resources) + (select count(*) from tokens) + (select count(*) from dates)`
+			return tx.Adhoc(sql, nil, func(row db.Row) error { return row.Scan(&left) })
+		})
+		if err != nil || left != 0 {
+			t.Errorf("%d rows are left, %v", left, err)
+		}
+		ref := l.a.host.Ref()
+		old, err := client.New(client.Config{Key: p.key, Host: &ref})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := old.Read(ctx, p.id, "Patient", p.id); !errors.As(err, &e) || e.Code != record.RecordMoved || e.Address != l.directory.Address(p.id) {
+			t.Errorf("after the purge, the old Host: %v", err)
 		}
 		// And back again.
 		if err := l.a.host.Expect(ctx, p.id); err != nil {

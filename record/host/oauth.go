@@ -142,6 +142,9 @@ func (h *Host) serveToken(w http.ResponseWriter, r *http.Request) {
 	}
 	recordID, actor := r.PostForm.Get(paramRecord), r.PostForm.Get(paramActor)
 	token, err := h.makeToken(r, a, proof, recordID, actor, now)
+	if err == nil {
+		err = h.keepIssued(r.Context(), token)
+	}
 	entry := h.note(nil, "token", "", "", err)
 	entry.Client, entry.Actor = a.Client, strings.ToValidUTF8(clip(actor, 200), "")
 	if record.IsID(recordID) {

@@ -103,3 +103,14 @@ create table if not exists moves (
   publication text not null,
   updated_at {{int}} not null
 );
+create table if not exists issued_tokens (
+  jti text primary key,
+  record_id text not null,
+  client text not null,
+  actor text not null,
+  grant_id text not null,
+  scope text not null,
+  issued_at {{int}} not null,
+  expires_at {{int}} not null
+);
+create index if not exists issued_tokens_end on issued_tokens (expires_at);

@@ -1,0 +1,1 @@
+delete from issued_tokens where expires_at <= :now

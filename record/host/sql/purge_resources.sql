@@ -1,0 +1,1 @@
+delete from resources where rid in (select rid from resources where rk = :rk order by rid limit :limit)
