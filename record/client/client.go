@@ -22,9 +22,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gofrs/flock"
 
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/directory"

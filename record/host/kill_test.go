@@ -36,6 +36,8 @@ type child struct {
 	// Move is a record that the Host moves away when it starts, To where.
 	Move string
 	To   record.HostRef
+	// DieAt is the step of a move at which the process kills itself with SIGKILL.
+	DieAt string
 }
 
 func TestMain(m *testing.M) {
@@ -75,6 +77,20 @@ func runChild(text string) error {
 	if err != nil {
 		return err
 	}
+	h.step = func(name string) error {
+		if name == c.DieAt {
+			self, err := os.FindProcess(os.Getpid())
+			if err != nil {
+				return err
+			}
+			fmt.Println("dying")
+			if err := self.Kill(); err != nil {
+				return err
+			}
+			select {}
+		}
+		return nil
+	}
 	return serve.Run(ctx, serve.Options{Addr: c.Addr, Handler: h.Handler(), Started: func(net.Addr) {
 		fmt.Println("started")
 		if c.Move == "" {
@@ -95,6 +111,7 @@ type process struct {
 	child child
 	cmd   *exec.Cmd
 	moved chan bool
+	dying chan bool
 }
 
 // start starts the child and waits until it listens.
@@ -115,8 +132,8 @@ func (p *process) start() {
 		p.t.Fatal(err)
 	}
 	started := make(chan bool)
-	moved := make(chan bool)
-	p.moved = moved
+	moved, dying := make(chan bool), make(chan bool)
+	p.moved, p.dying = moved, dying
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			switch lines.Text() {
@@ -124,6 +141,8 @@ func (p *process) start() {
 				close(started)
 			case "moved":
 				close(moved)
+			case "dying":
+				close(dying)
 			default:
 				p.t.Log(lines.Text())
 			}
@@ -295,52 +314,93 @@ func checkChain(t *testing.T, h *Host, recordID string) map[string]string {
 	return seen
 }
 
-// Both Hosts of a move are killed at random moments until it is done.
-func TestHostsKilledWhileMoving(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
+// movingPair is two Hosts that are processes, and a record of n writes that is
+// to move from the one to the other.
+type movingPair struct {
+	t      *testing.T
+	a, b   *process
+	record string
+	ops    []string
+}
+
+func newMovingPair(t *testing.T, n int) *movingPair {
+	ctx := t.Context()
+	p := &movingPair{t: t}
 	var handler atomic.Value
 	server := newPlainServer(func(w http.ResponseWriter, r *http.Request) { handler.Load().(http.Handler).ServeHTTP(w, r) })
-	defer server.Close()
+	t.Cleanup(server.Close)
 	d, err := service.Open(ctx, service.Config{URL: server.URL, Database: filepath.Join(t.TempDir(), "d.db"), Keys: []*record.Key{record.NewKey()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	t.Cleanup(func() { d.Close() })
 	handler.Store(d.Handler())
 	pin := d.Pin()
-	var recordID string
 	admit := func(h *Host) {
 		if err := d.AdmitHost(ctx, h.ID(), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var to record.HostRef
-	var ops []string
-	b := newProcess(t, &pin, func(h *Host) { admit(h); to = h.Ref() })
-	a := newProcess(t, &pin, func(h *Host) {
+	p.b = newProcess(t, &pin, func(h *Host) { admit(h); to = h.Ref() })
+	p.a = newProcess(t, &pin, func(h *Host) {
 		admit(h)
 		made, err := h.CreateRecord(ctx, NewRecord{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		recordID = made.ID
-		fill(t, h, recordID, 1500)
-		for op := range checkChain(t, h, recordID) {
-			ops = append(ops, op)
+		p.record = made.ID
+		fill(t, h, p.record, n)
+		for op := range checkChain(t, h, p.record) {
+			p.ops = append(p.ops, op)
 		}
 	})
-	b.inside(func(h *Host) {
-		if err := h.Expect(ctx, recordID); err != nil {
+	p.b.inside(func(h *Host) {
+		if err := h.Expect(ctx, p.record); err != nil {
 			t.Fatal(err)
 		}
 	})
-	a.child.Move, a.child.To = recordID, to
-	b.start()
-	a.start()
+	p.a.child.Move, p.a.child.To = p.record, to
+	return p
+}
+
+// check kills both, and wants everything at the new Host and nothing twice.
+func (p *movingPair) check() {
+	p.t.Helper()
+	ctx := p.t.Context()
+	p.a.kill()
+	p.b.kill()
+	p.a.inside(func(h *Host) {
+		if r, err := h.Record(ctx, p.record); err != nil || r.State != stateMoved {
+			p.t.Errorf("the old Host: %+v, %v", r, err)
+		}
+	})
+	p.b.inside(func(h *Host) {
+		if r, err := h.Record(ctx, p.record); err != nil || r.State != stateActive {
+			p.t.Errorf("the new Host: %+v, %v", r, err)
+		}
+		var got []string
+		for op := range checkChain(p.t, h, p.record) {
+			got = append(got, op)
+		}
+		slices.Sort(got)
+		slices.Sort(p.ops)
+		if !slices.Equal(got, p.ops) {
+			p.t.Errorf("%d operations arrived of %d", len(got), len(p.ops))
+		}
+	})
+}
+
+// Both Hosts of a move are killed at random moments until it is done.
+func TestHostsKilledWhileMoving(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	p := newMovingPair(t, 1500)
+	p.b.start()
+	p.a.start()
 	finished := func() bool {
 		select {
-		case <-a.moved:
+		case <-p.a.moved:
 			return true
 		case <-time.After(rand.N(400 * time.Millisecond)):
 			return false
@@ -348,37 +408,56 @@ func TestHostsKilledWhileMoving(t *testing.T) {
 	}
 	kills := 0
 	for ; kills < 12 && !finished(); kills++ {
-		p := []*process{a, b}[rand.N(2)]
-		p.kill()
-		p.start()
+		q := []*process{p.a, p.b}[rand.N(2)]
+		q.kill()
+		q.start()
 	}
 	select {
-	case <-a.moved:
+	case <-p.a.moved:
 	case <-ctx.Done():
 		t.Fatal("the move does not end")
 	}
 	t.Logf("moved after %d kills", kills)
-	a.kill()
-	b.kill()
-	a.inside(func(h *Host) {
-		if r, err := h.Record(ctx, recordID); err != nil || r.State != stateMoved {
-			t.Errorf("the old Host: %+v, %v", r, err)
-		}
-	})
-	b.inside(func(h *Host) {
-		if r, err := h.Record(ctx, recordID); err != nil || r.State != stateActive {
-			t.Errorf("the new Host: %+v, %v", r, err)
-		}
-		var got []string
-		for op := range checkChain(t, h, recordID) {
-			got = append(got, op)
-		}
-		slices.Sort(got)
-		slices.Sort(ops)
-		if !slices.Equal(got, ops) {
-			t.Errorf("%d operations arrived of %d", len(got), len(ops))
-		}
-	})
+	p.check()
+}
+
+// Each Host dies by kill -9 at each step of a move that it takes part in; started
+// again, the move goes on and ends.
+func TestHostsKilledAtEachStep(t *testing.T) {
+	for _, c := range []struct {
+		point    string
+		receiver bool
+	}{
+		{"frozen", false}, {"sending", false}, {"signed", false}, {"accepted", false}, {"directory knows", false}, {"published", false},
+		{"receiving", true}, {"activating", true},
+	} {
+		t.Run(c.point, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			p := newMovingPair(t, 40)
+			victim := p.a
+			if c.receiver {
+				victim = p.b
+			}
+			victim.child.DieAt = c.point
+			p.b.start()
+			p.a.start()
+			select {
+			case <-victim.dying:
+			case <-ctx.Done():
+				t.Fatal("the step is never reached")
+			}
+			victim.kill()
+			victim.child.DieAt = ""
+			victim.start()
+			select {
+			case <-p.a.moved:
+			case <-ctx.Done():
+				t.Fatal("the move does not end")
+			}
+			p.check()
+		})
+	}
 }
 
 // fill makes n Observations without HTTP.
