@@ -94,7 +94,7 @@ func (a *app) demo(ctx context.Context, only string) error {
    holdfast list`, db)
 	}
 	if report.Records != nil {
-		a.say(plain, `   holdfast host --data host               # a Host of your own; docs/cli.md has a small world to copy
+		a.say(plain, `   holdfast host --data host               # a Host of your own; docs/cli.md goes on from there
    holdfast help outbox                    # the queue of writes, from the command line`)
 	}
 	a.say(plain, "   holdfast help                           # everything else; the README shows the Go library")

@@ -64,8 +64,8 @@ func (a *app) recordsAct(ctx context.Context) (report recordsReport, err error) 
 	if err := d.prepare(ctx); err != nil {
 		return report, err
 	}
-	d.say(plain, "   A Directory (process %d) says where each record lives: now at Host A (process %d); there is a Host B (%d).", d.world.directory.pid(), d.world.a.pid(), d.world.b.pid())
-	d.say(plain, "   This process has an outbox, one SQLite file, for the writes to %d patients' records.\n", demoPatients)
+	d.say(plain, "   %d patients' records live at Host A (process %d); there is a Host B (process %d), and a Directory", demoPatients, d.world.a.pid(), d.world.b.pid())
+	d.say(plain, "   (process %d) that says which is where. The writes to them go into an outbox, one SQLite file.\n", d.world.directory.pid())
 	if d.box, err = outbox.Open(ctx, filepath.Join(dir, "outbox.db"), d.writer, outbox.Options{Retry: outbox.Backoff{First: 50 * time.Millisecond, Most: 300 * time.Millisecond}}); err != nil {
 		return report, err
 	}
@@ -87,8 +87,8 @@ func (a *app) recordsAct(ctx context.Context) (report recordsReport, err error) 
 	took := d.now().Sub(began)
 	d.report.TookMS = took.Milliseconds()
 	d.say(bold, "What happened")
-	d.say(plain, "   Asked one by one, the Hosts have %d receipts for %d operations, and %d writes in the records: each was", d.report.Receipts, d.report.Operations, d.report.Writes)
-	d.say(plain, "   done once, each patient's in their order, through a Host that was down, killed, and left. It took %s.\n", millis(took))
+	d.say(plain, "   The Hosts were asked for every operation: %d operations, %d receipts, %d writes in the records.", d.report.Operations, d.report.Receipts, d.report.Writes)
+	d.say(plain, "   Each was done once, and each patient's in their order, in %s.\n", millis(took))
 	return d.report, nil
 }
 
@@ -284,8 +284,8 @@ func (d *recordsDemo) conflict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say(plain, "   Another clinic changed a patient's name; the outbox has a change of the version before it: %s, %s.", e.State, e.Code)
-	d.say(plain, "   That patient's next write waits behind it. Nothing is overwritten unseen.")
+	d.say(plain, "   Another clinic has changed a patient's name, and the outbox holds a change of the version before:")
+	d.say(plain, "   %s, %s. The patient's next write waits behind it. Nothing is overwritten.", e.State, e.Code)
 	now, err := d.writer.Read(ctx, p, "Patient", p)
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func (d *recordsDemo) conflict(ctx context.Context) error {
 	if e.State != outbox.Committed || e.Result == nil || e.Result.Version != now.Version+1 {
 		return fmt.Errorf("the rebased write came to %+v", e)
 	}
-	d.say(plain, "   Somebody looks at version %d, and still wants the write: rebased, it is version %d, and the lane goes on.\n", now.Version, e.Result.Version)
+	d.say(plain, "   Somebody looks at version %d and still wants the write: rebased, it is version %d; the lane goes on.\n", now.Version, e.Result.Version)
 	return nil
 }
 
@@ -315,15 +315,14 @@ func (d *recordsDemo) moving(ctx context.Context) error {
 	if err := d.world.askHost(ctx, d.world.b, func(h *host.Host) error { return h.Expect(ctx, p) }); err != nil {
 		return err
 	}
-	start := time.Now()
+	var start time.Time
 	moved := make(chan error, 1)
-	go func() { moved <- d.move(ctx, p) }()
-	// A clinic that goes on writing.
+	// A clinic that goes on writing, before the move, during it and after it.
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	before := len(d.lanes[p])
 	done := time.Duration(0)
-	for after := 0; after < 10; {
+	for writes, after := 0, 0; after < 10; {
 		select {
 		case err := <-moved:
 			if err != nil {
@@ -331,6 +330,10 @@ func (d *recordsDemo) moving(ctx context.Context) error {
 			}
 			done, moved = time.Since(start), nil
 		case <-tick.C:
+			if writes++; writes == 10 {
+				start = time.Now()
+				go func() { moved <- d.move(ctx, p) }()
+			}
 			if moved == nil {
 				after++
 			}
@@ -338,6 +341,13 @@ func (d *recordsDemo) moving(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+	d.say(plain, "   One patient's record moved from A to B in %s, with its history, grants and receipts, while %d", millis(done), len(d.lanes[p])-before)
+	d.say(plain, "   writes came in.")
+	if e, err := d.box.Heads(ctx, "", 1); err != nil {
+		return err
+	} else if len(e) == 1 && e[0].Code == record.RecordFrozen {
+		d.say(plain, "   In between, Host A takes none (%s: come again in 5 s). The outbox waits as it is asked to.", record.RecordFrozen)
 	}
 	if err := d.untilDelivered(ctx); err != nil {
 		return err
@@ -362,8 +372,8 @@ func (d *recordsDemo) moving(ctx context.Context) error {
 	if route.Host != d.world.b.ID || d.report.AtB == 0 {
 		return fmt.Errorf("the outbox has not followed the record: %+v, %v", route, at)
 	}
-	d.say(plain, "   One patient's record moved from A to B in %s, with its history, grants and receipts, while %d writes came in.", millis(done), len(d.lanes[p])-before)
-	d.say(plain, "   Host A did %d of them. The outbox asked the Directory (generation %d) and sent the other %d to Host B.\n", d.report.AtA, route.Generation, d.report.AtB)
+	d.say(plain, "   Host A did %d of them. Then the outbox asked the Directory, which says Host B now (generation %d),", d.report.AtA, route.Generation)
+	d.say(plain, "   and sent the other %d there.\n", d.report.AtB)
 	return nil
 }
 
