@@ -4,14 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/eda94727/holdfast/outbox"
 	"github.com/eda94727/holdfast/outbox/control"
+	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/client"
+	"github.com/eda94727/holdfast/record/plainfhir"
 )
 
 // runFlags are those of the owner of a queue.
@@ -23,12 +31,13 @@ type runFlags struct {
 	pause                duration
 	logFormat            string
 	quiet                bool
+	fhir, tokenFile      string
 }
 
 func (a *app) outboxRun(of *outboxFlags) *cobra.Command {
 	f := runFlags{outboxFlags: of, parallel: 8, timeout: duration(time.Minute), grace: duration(5 * time.Second), pause: duration(5 * time.Minute)}
 	cmd := &cobra.Command{
-		Use:   "run --data DIR",
+		Use:   "run --data DIR | --fhir URL",
 		Short: "Own the queue and send what waits, until it is stopped",
 		Long: `Run owns the queue: it sends what waits, at once when something is enqueued, and again after a pause that
 grows with each failure. It follows records that move, and answers the other commands over a socket
@@ -38,11 +47,16 @@ The application's folder, which "holdfast record init" makes, has the key and sa
 On SIGTERM or SIGINT nothing new is sent, and running requests may end within --grace. What was cut off is
 sent again at the next start: the Host does it once.
 
+With --fhir the writes go to an ordinary FHIR R4 server, with a weaker promise (package record/plainfhir):
+nothing proves that a write was done, and an update whose answer was lost is settled by reading it back.
+--token-file has a bearer token, and is read again for each write.
+
 With --once it sends what can be sent now and ends: exit code 4 if an entry waits for somebody, 5 if some
 wait for their Hosts.`,
 		Example: `  holdfast outbox run --data app
   holdfast outbox run --data app --file /var/lib/app/app.db --log-format json
-  holdfast outbox run --data app --once`,
+  holdfast outbox run --data app --once
+  holdfast outbox run --file app.db --fhir https://fhir.example/r4 --token-file token`,
 		Args: cobra.NoArgs,
 		RunE: a.action(func(ctx context.Context, _ []string) error { return a.runOutbox(ctx, &f) }),
 	}
@@ -54,6 +68,8 @@ wait for their Hosts.`,
 	fl.Var(&f.timeout, "timeout", "the deadline of one write")
 	fl.Var(&f.grace, "grace", "how long running requests may go on once it shall stop")
 	fl.Var(&f.pause, "pause-max", "the longest pause between two attempts, unless the Host asks for more")
+	fl.StringVar(&f.fhir, "fhir", "", "the base URL of an ordinary FHIR server, in the place of --data")
+	fl.StringVar(&f.tokenFile, "token-file", "", "with --fhir: a file with a bearer token")
 	fl.StringVar(&f.logFormat, "log-format", "text", "the log on standard error: text or json")
 	fl.BoolVar(&f.quiet, "quiet", false, "log warnings and errors only")
 	a.jsonFlag(cmd)
@@ -62,8 +78,12 @@ wait for their Hosts.`,
 
 func (f *runFlags) check() error {
 	switch {
-	case f.data == "":
-		return usagef(`--data is missing; name the application's folder, as "holdfast record init" makes it`)
+	case f.data == "" && f.fhir == "":
+		return usagef(`--data is missing; name the application's folder, as "holdfast record init" makes it, or a FHIR server by --fhir`)
+	case f.data != "" && f.fhir != "":
+		return usagef("--data and --fhir exclude each other")
+	case f.tokenFile != "" && f.fhir == "":
+		return usagef("--token-file belongs to --fhir")
 	case f.parallel < 1 || f.parallel > 1000:
 		return usagef("--parallel is %d; use 1 to 1000", f.parallel)
 	case f.timeout == 0 || f.grace == 0 || f.pause == 0:
@@ -92,7 +112,6 @@ func (a *app) runOutbox(ctx context.Context, f *runFlags) error {
 	if err != nil {
 		return err
 	}
-	defer k.Close()
 	defer b.Close()
 	if server, err := control.Start(b, path, control.Options{Log: log}); err != nil {
 		log.Warn("other commands cannot reach this queue while it runs", "err", err)
@@ -119,12 +138,12 @@ func (a *app) runOutbox(ctx context.Context, f *runFlags) error {
 }
 
 // ownQueue opens the file as its owner. A command that looks at it for a moment is waited for.
-func (a *app) ownQueue(ctx context.Context, f *runFlags, path string, key []byte, log *slog.Logger) (*outbox.Outbox, *client.Client, error) {
-	o := outbox.Options{Key: key, Strict: f.strict, Parallel: f.parallel, RequestTimeout: time.Duration(f.timeout), ManualMoves: f.manual, Grace: time.Duration(f.grace), Log: log,
+func (a *app) ownQueue(ctx context.Context, f *runFlags, path string, key []byte, log *slog.Logger) (*outbox.Outbox, outbox.Client, error) {
+	o := outbox.Options{Key: key, Strict: f.strict, Parallel: f.parallel, RequestTimeout: time.Duration(f.timeout), ManualMoves: f.manual, Grace: time.Duration(f.grace), Log: log, NoReceipts: f.fhir != "",
 		Retry: outbox.Backoff{First: min(time.Second, time.Duration(f.pause)), Most: time.Duration(f.pause)}}
 	for began := time.Now(); ; {
 		// Again each time: the owner before may have learned something.
-		k, err := a.sendingClient(f.data, path, time.Duration(f.timeout), func(c *client.Config) { c.Log = log })
+		k, err := a.client(f, path, log)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -132,7 +151,6 @@ func (a *app) ownQueue(ctx context.Context, f *runFlags, path string, key []byte
 		if err == nil {
 			return b, k, nil
 		}
-		k.Close()
 		if !errors.Is(err, outbox.QueueInUse) || time.Since(began) > turn {
 			return nil, nil, queueOpened(err)
 		}
@@ -146,6 +164,56 @@ func (a *app) ownQueue(ctx context.Context, f *runFlags, path string, key []byte
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// client is what sends: the application of the folder, or one that writes to an ordinary FHIR server.
+func (a *app) client(f *runFlags, path string, log *slog.Logger) (outbox.Client, error) {
+	if f.fhir == "" {
+		return a.sendingClient(f.data, path, time.Duration(f.timeout), func(c *client.Config) { c.Log = log })
+	}
+	if err := record.CheckBaseURL(f.fhir); err != nil {
+		return nil, usagef("--fhir: %v", err)
+	}
+	config := plainfhir.Config{Base: f.fhir, Timeout: time.Duration(f.timeout)}
+	if f.tokenFile != "" {
+		if _, err := readToken(f.tokenFile); err != nil {
+			return nil, usageError{err}
+		}
+		if u, err := url.Parse(f.fhir); err != nil || u.Scheme != "https" && !loopback(u.Hostname()) {
+			return nil, usagef("--token-file needs a server with https: over plain http everybody on the way reads the token")
+		}
+		config.Authorize = func(_ context.Context, header http.Header) error {
+			token, err := readToken(f.tokenFile) // again: it may have been renewed
+			if err == nil {
+				header.Set("Authorization", "Bearer "+token)
+			}
+			return err
+		}
+	}
+	return plainfhir.New(config)
+}
+
+func loopback(name string) bool {
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// readToken reads a bearer token. Its errors do not quote it.
+func readToken(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, 64<<10))
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("--token-file %s holds no bearer token: it is one word of ASCII", path)
+	}
+	return token, nil
 }
 
 // ownedError: somebody else owns the queue, and is at it.

@@ -5,6 +5,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -434,6 +437,10 @@ func TestOutboxRefusesBadInput(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	word := filepath.Join(dir, "word")
+	if err := os.WriteFile(word, []byte("word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		code int
 		says string
@@ -480,6 +487,11 @@ func TestOutboxRefusesBadInput(t *testing.T) {
 		{exitUsage, "soon", []string{"prune", "--older-than", "soon"}},
 		{exitUsage, "--limit", []string{"audit", "--limit", "1001"}},
 		{exitUsage, "--data", []string{"run"}},
+		{exitUsage, "exclude", []string{"run", "--data", w.app, "--fhir", "https://fhir.example"}},
+		{exitUsage, "--fhir", []string{"run", "--fhir", "fhir.example"}},
+		{exitUsage, "--fhir", []string{"run", "--data", w.app, "--token-file", text}},
+		{exitUsage, "https", []string{"run", "--fhir", "http://fhir.example", "--token-file", word}},
+		{exitUsage, "no bearer token", []string{"run", "--fhir", "https://fhir.example", "--token-file", text}},
 		{exitUsage, "--parallel", []string{"run", "--data", w.app, "--parallel", "0"}},
 		{exitUsage, "--grace", []string{"run", "--data", w.app, "--grace", "0s"}},
 		{exitUsage, "xml", []string{"run", "--data", w.app, "--log-format", "xml"}},
@@ -567,5 +579,45 @@ func TestOutboxFollowsARecord(t *testing.T) {
 	// Commands of "holdfast record" use the folder beside the owner.
 	if l := w.ok(w.record("where", byHand)...); !strings.Contains(l, w.b.ID) {
 		t.Errorf("the record is at %s", l)
+	}
+}
+
+// An ordinary FHIR server gets the writes too. This one is as small as one can be.
+func TestOutboxToAnOrdinaryServer(t *testing.T) {
+	t.Parallel()
+	const token = "the-token-of-the-test"
+	seen := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.Header.Get("Authorization") != "Bearer "+token {
+			rw.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		seen <- r.Method + " " + r.URL.Path + " " + string(body)
+		rw.Header().Set("Location", "http://"+r.Host+"/r4/Observation/7/_history/1")
+		rw.Header().Set("ETag", `W/"1"`)
+		rw.WriteHeader(http.StatusCreated)
+	}))
+	defer server.Close()
+	w := &queueWorld{t: t, file: filepath.Join(t.TempDir(), "queue.db")}
+	tokens := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokens, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, w.args("run", "--fhir", server.URL+"/r4", "--token-file", tokens)...)
+	eventually(t, "the owner is at it", func() bool { return strings.HasPrefix(p.out.String(), "queue ") })
+	patient := record.NewID()
+	id := w.ok("enqueue", patient, w.resource(patient, ""))
+	w.until(id, "committed")
+	if e := w.entry(id); e.Result.ID != "7" || e.Result.Version != 1 || e.Result.Receipt != "" {
+		t.Errorf("the result is %+v", e.Result)
+	}
+	if got := <-seen; !strings.HasPrefix(got, "POST /r4/Observation ") || !strings.Contains(got, id) || !strings.Contains(got, "1.10") {
+		t.Errorf("the server got %s", got)
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.wait(t, 20*time.Second)
+	if strings.Contains(p.out.String()+p.err.String()+readFile(t, w.file), token) {
+		t.Error("the token was shown or kept")
 	}
 }
