@@ -221,7 +221,7 @@ func TestOutcomesOfALostTask(t *testing.T) {
 			client := holdfast.NewClient(store)
 			started, release := make(chan struct{}), make(chan struct{})
 			ended := make(chan holdfast.Event, 10)
-			startWorker(t, store, holdfast.WorkerConfig{Lease: time.Hour, OnEvent: func(e holdfast.Event) {
+			startWorker(t, store, holdfast.WorkerConfig{Concurrency: 1, Lease: time.Hour, OnEvent: func(e holdfast.Event) { // one slot: it cannot take the task again itself
 				if e.Kind != holdfast.TaskStarted {
 					ended <- e
 				}
