@@ -20,7 +20,8 @@ func TestAMoveGoesOnAndCanBeTakenBack(t *testing.T) {
 
 	p := start(t, w.moveArgs(w.a, w.b, rec)...)
 	eventually(t, "the move fails, and is tried again", func() bool { return strings.Contains(p.out.String(), "transport_unavailable") })
-	if out := p.out.String(); !strings.Contains(out, "frozen") || !strings.Contains(out, "again") {
+	// The steps before it may have passed unseen: the next command sees that the record is frozen.
+	if out := p.out.String(); !strings.Contains(out, "again") {
 		t.Errorf("the progress is\n%s", out)
 	}
 	w.fails(exitState, "record_frozen", w.record("create", rec, w.observation(rec, "", ""))...)
