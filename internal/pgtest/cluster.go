@@ -47,7 +47,7 @@ type Cluster struct {
 // must not be stopped; it fails instead when HOLDFAST_REQUIRE_POSTGRES is 1.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	c, err := start(o)
+	c, err := New(o)
 	if err != nil {
 		if errors.Is(err, ErrUnavailable) {
 			err = errNoBinaries
@@ -55,7 +55,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		giveUp(t, err)
 	}
 	t.Cleanup(func() {
-		if err := c.close(); err != nil {
+		if err := c.Close(); err != nil {
 			t.Errorf("pgtest: %v", err)
 		}
 	})
@@ -151,8 +151,8 @@ func (c *Cluster) LimitFiles(bytes int) error {
 	return c.super.order("limit " + blocks)
 }
 
-// close ends the server for good. It returns when the server and its folder are gone.
-func (c *Cluster) close() error {
+// Close ends the server for good. It returns when the server and its folder are gone.
+func (c *Cluster) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.super.dismiss()
@@ -162,8 +162,9 @@ func (c *Cluster) close() error {
 	return nil
 }
 
-// start makes a new server and starts it. It returns ErrUnavailable where the binaries are missing.
-func start(o Options) (*Cluster, error) {
+// New is [Start] for programs that have no test at hand. It returns [ErrUnavailable] where the server's binaries are missing.
+// The server is the caller's to Close; if that does not happen, it goes with the process.
+func New(o Options) (*Cluster, error) {
 	bin := findBinaries(os.Getenv("PATH"), installed)
 	if bin == "" {
 		return nil, ErrUnavailable
@@ -174,7 +175,7 @@ func start(o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("prepare a private Postgres server: %w", err)
 	}
 	if err := c.setUp(o); err != nil {
-		return nil, errors.Join(err, c.close())
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }

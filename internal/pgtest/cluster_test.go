@@ -90,7 +90,7 @@ func TestOnlyTheSocketGoesWithoutPassword(t *testing.T) {
 
 func TestABadSettingTellsWhy(t *testing.T) {
 	needBinaries(t)
-	_, err := start(Options{Settings: map[string]string{"work_mem": "a lot"}})
+	_, err := New(Options{Settings: map[string]string{"work_mem": "a lot"}})
 	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "work_mem"`) {
 		t.Errorf("got %v", err)
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if _, _, err := Create(context.Background()); err != nil {
 		panic(err)
 	}
-	if _, err := start(Options{}); err != nil {
+	if _, err := New(Options{}); err != nil {
 		panic(err)
 	}
 	os.Stdout.WriteString("ready\n")

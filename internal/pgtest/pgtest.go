@@ -72,7 +72,7 @@ func DSN(t testing.TB) string {
 func Create(ctx context.Context) (dsn string, drop func(context.Context) error, err error) {
 	admin := os.Getenv(envDSN)
 	if admin == "" {
-		shared.once.Do(func() { shared.cluster, shared.err = start(Options{}) })
+		shared.once.Do(func() { shared.cluster, shared.err = New(Options{}) })
 		if shared.err != nil {
 			return "", nil, shared.err
 		}
