@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime/metrics"
 	"slices"
 	"sync"
 	"testing"
@@ -82,15 +83,30 @@ func (g *benchRig) each(b *testing.B, n int, work func(k *client.Client) error) 
 			}
 		})
 	}
+	quarter := 0.0
 	for i := range n {
 		jobs <- i
+		if i == n/4 {
+			quarter = liveHeap()
+		}
 	}
 	close(jobs)
 	wg.Wait()
 	b.ReportMetric(float64((cpuTime()-before).Microseconds())/float64(n), "cpu-us/op")
+	if n >= 10_000 { // what stays in memory after so many, and after four times as many
+		b.ReportMetric(quarter, "MB-at-1/4")
+		b.ReportMetric(liveHeap(), "MB-at-end")
+	}
 	slices.Sort(times)
 	b.ReportMetric(float64(times[n*99/100].Microseconds())/1000, "p99-ms")
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "per-s")
+}
+
+// liveHeap is what the last collection has found in use, in MB.
+func liveHeap() float64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return float64(sample[0].Value.Uint64()) / (1 << 20)
 }
 
 func (g *benchRig) intent() record.Intent {
@@ -140,4 +156,12 @@ func BenchmarkSearch(b *testing.B) {
 		}
 		return nil
 	})
+}
+
+// BenchmarkMove moves a record of b.N versions: -benchtime 100000x.
+func BenchmarkMove(b *testing.B) {
+	peak := manyVersions(b, max(b.N, 2), b.ResetTimer)
+	b.StopTimer()
+	b.ReportMetric(peak, "peak-MB")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "versions/s")
 }

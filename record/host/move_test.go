@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,7 @@ import (
 
 // land is a Directory with Hosts over real HTTP; the Hosts can be restarted.
 type land struct {
-	t         *testing.T
+	t         testing.TB
 	directory *service.Service
 	pin       directory.Pin
 	a, b      *station
@@ -32,14 +33,14 @@ type land struct {
 
 // station is a Host that can be stopped and started again on its database.
 type station struct {
-	t       *testing.T
+	t       testing.TB
 	config  Config
 	server  *httptest.Server
 	handler atomic.Value
 	host    *Host
 }
 
-func newLand(t *testing.T, database func(t testing.TB) string) *land {
+func newLand(t testing.TB, database func(t testing.TB) string) *land {
 	t.Helper()
 	l := &land{t: t}
 	var handler atomic.Value
@@ -178,7 +179,7 @@ func (p *patient) check() {
 }
 
 // dump is everything that a Host has of a record's first writes.
-func dump(t *testing.T, h *Host, id string, writes int64) string {
+func dump(t testing.TB, h *Host, id string, writes int64) string {
 	var b strings.Builder
 	err := h.db.Read(context.Background(), func(tx db.Tx) error {
 		b.Reset()
@@ -359,6 +360,53 @@ func TestMovesAtOnce(t *testing.T) {
 	wg.Wait()
 	for _, p := range patients {
 		p.check()
+	}
+}
+
+// manyVersions moves a record of n versions and returns the most memory that was
+// in use meanwhile, beyond what was before, in MB.
+func manyVersions(t testing.TB, n int, begin func()) float64 {
+	t.Helper()
+	ctx := context.Background()
+	l := newLand(t, dbtest.SQLite)
+	made, err := l.a.host.CreateRecord(ctx, NewRecord{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, l.a.host, made.ID, n-1) // one is the Patient's
+	if err := l.b.host.Expect(ctx, made.ID); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	before, peak := liveHeap(), 0.0
+	pages := 0
+	for _, h := range []*Host{l.a.host, l.b.host} {
+		h.step = func(name string) error {
+			if pages++; name == "sending" || name == "receiving" {
+				peak = max(peak, liveHeap())
+			}
+			return nil
+		}
+	}
+	begin()
+	if err := l.a.host.Move(ctx, made.ID, l.b.host.Ref(), nil); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := l.b.host.Record(ctx, made.ID)
+	if err != nil || moved.Writes != int64(n) || moved.State != stateActive {
+		t.Errorf("%+v, %v", moved, err)
+	}
+	return peak - before
+}
+
+// A record of any length moves in the memory of a few pages: one of 10,000
+// versions, which has 15 MB, in less than half of that.
+func TestMoveInBoundedMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10,000 versions are not for short tests")
+	}
+	if peak := manyVersions(t, 10_000, func() {}); peak > 7 {
+		t.Errorf("%.1f MB", peak)
 	}
 }
 
