@@ -324,7 +324,6 @@ func TestCrash12TheFailureCannotBeRecorded(t *testing.T) {
 func TestCrash6TheFirstAttemptStillRuns(t *testing.T) {
 	w := appWorld(t)
 	p := w.patient()
-	k := w.client()
 	i := create(p)
 	asked, release := make(chan struct{}), make(chan struct{})
 	w.a.validate.Store(func() { close(asked); <-release })
@@ -332,7 +331,7 @@ func TestCrash6TheFirstAttemptStillRuns(t *testing.T) {
 	<-asked
 	must(t, cmd.Process.Kill())
 	cmd.Wait()
-	k = w.client()
+	k := w.client()
 	b := w.open(k)
 	r := flushed(t, b)
 	if len(r.Stops) != 1 || r.Stops[0].RetryAfter <= 0 {
