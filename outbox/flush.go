@@ -78,9 +78,10 @@ const (
 )
 
 type laneEnd struct {
-	lane            string
+	lane, host      string
 	sent, committed int
 	more            bool  // it has given way to other lanes
+	doubtful        bool  // it went to a Host that did not answer last
 	stop            *Stop // nil where the lane is empty
 	err             error
 }
@@ -92,18 +93,23 @@ type flush struct {
 	stop, work context.Context
 	// runner is true for Run, which takes the lanes that are due, a failed one again
 	// when it is due again, and reports nothing.
-	runner  bool
-	crowded atomic.Bool // a lane waits for its turn
-	wide    atomic.Bool // several lanes are being sent
-	lanes   map[string]laneState
-	running int
-	again   bool // a lane that has ended was asked for meanwhile
-	done    chan laneEnd
-	report  Report
-	err     error
+	runner   bool
+	crowded  atomic.Bool // a lane waits for its turn
+	wide     atomic.Bool // several lanes are being sent
+	lanes    map[string]laneState
+	running  int
+	again    bool      // a lane that has ended was asked for meanwhile
+	doubtful int       // how many of the running go to Hosts that did not answer last
+	passed   bool      // some were passed by because of these
+	begun    time.Time // the last look at all lanes
+	done     chan laneEnd
+	report   Report
+	err      error
 }
 
-// run starts lanes, as many at once as may be, until no lane has anything left.
+// run starts lanes, as many at once as may be, until no lane has anything left. Hosts
+// that did not answer last get half of the places at most, so that many patients of one
+// that hangs leave room for the others.
 func (f *flush) run() (Report, error) {
 	for {
 		started := f.scan()
@@ -139,7 +145,7 @@ func (f *flush) wait() {
 		if !f.goesOn() {
 			wake = nil
 		} else if f.runner {
-			if wait, any := f.b.nextDue(); any {
+			if wait, any := f.b.nextDue(f.begun); any {
 				timer = time.NewTimer(max(wait, 0))
 				due = timer.C
 			}
@@ -167,6 +173,11 @@ func (f *flush) end(e laneEnd) (again bool) {
 	f.running--
 	f.wide.Store(f.running > 2)
 	again = f.lanes[e.lane] == missed && (e.stop == nil || f.runner) || e.more
+	if e.doubtful {
+		f.doubtful--
+		again = again || f.passed
+		f.passed = false
+	}
 	delete(f.lanes, e.lane)
 	f.report.Sent += e.sent
 	f.report.Committed += e.committed
@@ -184,8 +195,10 @@ func (f *flush) end(e laneEnd) (again bool) {
 // scan starts the lanes that hold something and are not at it. It tells whether it
 // started any.
 func (f *flush) scan() (started bool) {
-	after, begun := "", time.Now()
-	f.again = false
+	f.b.step("scan")
+	after := ""
+	f.begun, f.again, f.passed = time.Now(), false, false
+	f.crowded.Store(false)
 	for f.goesOn() {
 		list, err := f.b.laneList(f.stop, after, 256)
 		if err != nil {
@@ -194,11 +207,12 @@ func (f *flush) scan() (started bool) {
 		}
 		if len(list) == 0 {
 			if f.runner {
-				f.b.forgetEmpty(begun, f.lanes)
+				f.b.forgetEmpty(f.begun, f.lanes)
 			}
 			return started
 		}
-		for _, lane := range list {
+		for _, l := range list {
+			lane := l.patient
 			after = lane
 			switch f.lanes[lane] {
 			case active:
@@ -210,11 +224,17 @@ func (f *flush) scan() (started bool) {
 			if f.runner && !f.b.due(lane) {
 				continue
 			}
+			doubtful := f.b.doubts(l.host)
+			if doubtful && f.doubtful >= max(1, f.b.o.Parallel/2) {
+				f.passed = true
+				f.crowded.Store(true)
+				continue
+			}
 			for f.running >= f.b.o.Parallel {
 				f.crowded.Store(true)
 				f.again = f.end(<-f.done) || f.again
 			}
-			f.crowded.Store(false)
+			f.crowded.Store(f.passed)
 			if !f.goesOn() {
 				return started
 			}
@@ -222,11 +242,14 @@ func (f *flush) scan() (started bool) {
 			f.lanes[lane] = active
 			f.running++
 			f.wide.Store(f.running > 2)
+			if doubtful {
+				f.doubtful++
+			}
 			f.b.laneStarts(lane)
 			go func() {
-				l := laneRun{f: f, lane: lane}
-				l.run()
-				f.done <- laneEnd{lane, l.sent, l.committed, l.more, l.stop, l.err}
+				r := laneRun{f: f, lane: lane}
+				r.run()
+				f.done <- laneEnd{lane, l.host, r.sent, r.committed, r.more, doubtful, r.stop, r.err}
 			}()
 		}
 	}
@@ -243,21 +266,27 @@ func (b *Outbox) laneOf(patient string) string {
 	return patient
 }
 
+// laneHead is a lane and where its patient's record lives.
+type laneHead struct{ patient, host string }
+
 // laneList returns the lanes with something in them, in order of their names.
-func (b *Outbox) laneList(ctx context.Context, after string, limit int) (lanes []string, err error) {
+func (b *Outbox) laneList(ctx context.Context, after string, limit int) (lanes []laneHead, err error) {
 	if b.o.Strict {
 		if after != "" {
 			return nil, nil
 		}
 		list, err := b.batch(ctx, strictLane)
 		if err == nil && len(list) > 0 {
-			lanes = []string{strictLane}
+			lanes = []laneHead{{strictLane, ""}}
 		}
 		return lanes, err
 	}
 	err = b.file.Read(ctx, func(c *sqlitefile.Conn) error {
 		lanes = lanes[:0]
-		return rows(c, selectLanes, func(s *sqlite3.Stmt) error { lanes = append(lanes, s.ColumnText(0)); return nil }, after, limit)
+		return rows(c, selectLanes, func(s *sqlite3.Stmt) error {
+			lanes = append(lanes, laneHead{s.ColumnText(0), s.ColumnText(1)})
+			return nil
+		}, after, limit)
 	})
 	return lanes, err
 }

@@ -45,6 +45,88 @@ func TestRunTriesAgainWhileAnotherLaneHangs(t *testing.T) {
 	until(t, b, stuck, Committed)
 }
 
+// While a lane that is tried again hangs, the runner rests.
+func TestTheRunnerRestsWhileALaneHangs(t *testing.T) {
+	w := newWorld(t)
+	b := w.open(w.client(), quick)
+	hangs, release := make(chan struct{}), make(chan struct{})
+	var tries, scans atomic.Int64
+	b.step = func(point string) {
+		if point == "scan" {
+			scans.Add(1)
+		}
+	}
+	w.a.instead(func(rw http.ResponseWriter, r *http.Request, h http.Handler) {
+		if tries.Add(1) == 1 {
+			rw.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		close(hangs)
+		<-release
+		h.ServeHTTP(rw, r)
+	})
+	id := enqueue(t, b, create(w.patient()))[0]
+	running(t, b)
+	<-hangs
+	time.Sleep(100 * time.Millisecond) // how much does it do in that time?
+	if n := scans.Load(); n > 10 {
+		t.Errorf("it looked %d times", n)
+	}
+	close(release)
+	until(t, b, id, Committed)
+}
+
+// Many patients of a Host that hangs leave room for those of another.
+func TestAHangingHostLeavesRoomForOthers(t *testing.T) {
+	for _, runner := range []bool{true, false} {
+		w := newWorld(t)
+		elsewhere := w.patient()
+		k := w.client()
+		b := w.open(k, quick, func(o *Options) { o.Parallel = 4 })
+		enqueue(t, b, create(elsewhere))
+		must(t, flushAll(b))
+		w.move(elsewhere)
+		must(t, b.Follow(context.Background(), elsewhere))
+		// The Host is known not to answer.
+		var ids []string
+		for range 8 {
+			ids = append(ids, enqueue(t, b, create(w.patient()))...)
+		}
+		w.a.code(record.HostUnavailable)
+		flushed(t, b)
+		hangs, release := make(chan struct{}, 100), make(chan struct{})
+		var most, now atomic.Int64
+		w.a.instead(func(rw http.ResponseWriter, r *http.Request, h http.Handler) {
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			hangs <- struct{}{}
+			<-release
+			h.ServeHTTP(rw, r)
+			now.Add(-1)
+		})
+		end := make(chan error, 1)
+		if runner {
+			running(t, b)
+		} else {
+			go func() { _, err := b.Flush(context.Background()); end <- err }()
+		}
+		<-hangs
+		<-hangs
+		until(t, b, enqueue(t, b, create(elsewhere))[0], Committed)
+		if most.Load() > 2 {
+			t.Errorf("%d of 4 places went to the Host that hangs", most.Load())
+		}
+		close(release)
+		for _, id := range ids {
+			until(t, b, id, Committed)
+		}
+		if !runner {
+			must(t, <-end)
+		}
+	}
+}
+
 // A change by hand that comes between the outcome and the lane's end is not lost.
 func TestAChangeAtTheLanesEndIsNotLost(t *testing.T) {
 	w := newWorld(t)
@@ -111,7 +193,7 @@ func TestTheRunnerForgetsEmptyLanes(t *testing.T) {
 	b.delays["gone"] = delay{failures: 1, until: time.Now().Add(-time.Second)}
 	_, err := b.flush(context.Background(), context.Background(), true)
 	must(t, err)
-	if _, any := b.nextDue(); any {
+	if _, any := b.nextDue(time.Time{}); any {
 		t.Error("the runner would look again at once, for ever")
 	}
 }

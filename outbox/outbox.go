@@ -84,12 +84,13 @@ type Outbox struct {
 	shareOnce sync.Once
 	uri       string
 
-	closed  chan struct{}
-	mu      sync.Mutex
-	delays  map[string]delay // by lane; for Run
-	touched map[string]bool  // the lanes that are being sent: changed by hand meanwhile
-	flushed chan struct{}    // wakes a flush that is under way
-	woken   chan struct{}    // wakes Run
+	closed   chan struct{}
+	mu       sync.Mutex
+	delays   map[string]delay // by lane; for Run
+	touched  map[string]bool  // the lanes that are being sent: changed by hand meanwhile
+	doubtful map[string]bool  // Hosts that did not answer last
+	flushed  chan struct{}    // wakes a flush that is under way
+	woken    chan struct{}    // wakes Run
 }
 
 // Open opens the queue file at path for a client, and makes it where it does not
@@ -129,7 +130,7 @@ func Open(ctx context.Context, path string, client Client, o Options) (*Outbox, 
 	if err != nil {
 		return nil, err
 	}
-	b := &Outbox{lock: lock, client: client, o: o, busy: make(chan struct{}, 1), delays: map[string]delay{}, touched: map[string]bool{}, step: func(string) {},
+	b := &Outbox{lock: lock, client: client, o: o, busy: make(chan struct{}, 1), delays: map[string]delay{}, touched: map[string]bool{}, doubtful: map[string]bool{}, step: func(string) {},
 		flushed: make(chan struct{}, 1), woken: make(chan struct{}, 1), closed: make(chan struct{}), shared: make(chan struct{})}
 	if c, ok := client.(interface{ VerifiesReceipts() bool }); ok {
 		b.verified = c.VerifiesReceipts()
@@ -171,7 +172,11 @@ func (b *Outbox) open(ctx context.Context, path string) (err error) {
 		}
 	}
 	if errors.Is(err, sqlitefile.ErrNotDatabase) {
-		return &record.Error{Code: QueueKeyMismatch, Field: "key", Detail: "the file is encrypted with another key, or with one or none where none or one is given, or it is no database", Err: err}
+		detail := "the file is encrypted, or no database; give its key"
+		if b.seal != nil {
+			detail = "the file has another key, or none, or is no database"
+		}
+		return &record.Error{Code: QueueKeyMismatch, Field: "key", Detail: detail, Err: err}
 	}
 	return err
 }

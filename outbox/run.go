@@ -67,6 +67,13 @@ func (b *Outbox) laneEnded(e laneEnd) {
 	touched := b.touched[e.lane]
 	delete(b.touched, e.lane)
 	switch {
+	case e.host == "" || e.err != nil || e.sent == 0:
+	case e.stop != nil && (e.stop.Code == record.TransportUnavailable || e.stop.Code == record.HostUnavailable):
+		b.doubtful[e.host] = true
+	default:
+		delete(b.doubtful, e.host)
+	}
+	switch {
 	case e.err != nil:
 	case e.stop == nil || touched: // what stopped it may be settled by now
 		delete(b.delays, e.lane)
@@ -81,6 +88,13 @@ func (b *Outbox) laneEnded(e laneEnd) {
 	default:
 		b.delays[e.lane] = delay{}
 	}
+}
+
+// doubts tells whether a Host did not answer when it was asked last.
+func (b *Outbox) doubts(host string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.doubtful[host]
 }
 
 func (b *Outbox) forgetDelay(lane string) {
@@ -111,13 +125,14 @@ func (b *Outbox) due(lane string) bool {
 	return !found || !d.until.IsZero() && !time.Now().Before(d.until)
 }
 
-// nextDue returns how long it is until a lane that failed is due.
-func (b *Outbox) nextDue() (wait time.Duration, any bool) {
+// nextDue returns how long it is until a lane that failed is due, of those that were not
+// due yet at a time.
+func (b *Outbox) nextDue(after time.Time) (wait time.Duration, any bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var first time.Time
 	for _, d := range b.delays {
-		if !d.until.IsZero() && (first.IsZero() || d.until.Before(first)) {
+		if d.until.After(after) && (first.IsZero() || d.until.Before(first)) {
 			first = d.until
 		}
 	}
@@ -162,7 +177,7 @@ func (b *Outbox) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		wait, any := b.nextDue()
+		wait, any := b.nextDue(time.Time{})
 		if !any || wait > lookAgain {
 			wait = lookAgain
 		}

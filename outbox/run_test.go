@@ -123,7 +123,7 @@ func TestRunHeedsRetryAfter(t *testing.T) {
 	if e := expect(t, b, id, Pending, record.RateLimited); e.Attempts != 1 {
 		t.Errorf("%d attempts", e.Attempts)
 	}
-	if wait, any := b.nextDue(); !any || wait < 59*time.Minute {
+	if wait, any := b.nextDue(time.Time{}); !any || wait < 59*time.Minute {
 		t.Errorf("due in %v", wait)
 	}
 	word := because

@@ -54,7 +54,7 @@ var (
 		select (select patient from queue indexed by queue_lanes where `+open+` and patient > ?1 order by patient limit 1)
 		union all
 		select (select patient from queue indexed by queue_lanes where `+open+` and patient > lanes.patient order by patient limit 1) from lanes where lanes.patient is not null)
-		select patient from lanes where patient is not null limit ?2`)
+		select patient, (select host from queue_routes r where r.patient = lanes.patient) from lanes where patient is not null limit ?2`)
 	selectLane = query("lane", `select `+entryColumns+`, coalesce(r.host, ''), r.generation, coalesce(r.address, '')
 		from queue q indexed by queue_lanes left join queue_routes r on r.patient = q.patient
 		where q.patient = ?1 and q.`+open+` order by q.position limit ?2`)
