@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -59,59 +57,24 @@ func (c *cutter) pass() bool {
 // listen answers a DSN that leads to the same database through the cutter.
 func (c *cutter) listen(t *testing.T, dsn string) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	server := u.Host
-	go func() {
+	return pgtest.Proxy(t, dsn, func(client io.Writer, server io.Reader) {
+		head := make([]byte, 5)
 		for {
-			client, err := listener.Accept()
-			if err != nil {
+			if _, err := io.ReadFull(server, head); err != nil {
 				return
 			}
-			go c.serve(client, server)
+			body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+			if _, err := io.ReadFull(server, body); err != nil {
+				return
+			}
+			if !c.pass() {
+				return
+			}
+			if _, err := client.Write(append(head[:5:5], body...)); err != nil {
+				return
+			}
 		}
-	}()
-	u.Host = listener.Addr().String()
-	q := u.Query()
-	q.Set("sslmode", "disable")
-	u.RawQuery = q.Encode()
-	return u.String()
-}
-
-func (c *cutter) serve(client net.Conn, server string) {
-	defer client.Close()
-	up, err := net.Dial("tcp", server)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	go func() {
-		io.Copy(up, client)
-		up.Close()
-	}()
-	head := make([]byte, 5)
-	for {
-		if _, err := io.ReadFull(up, head); err != nil {
-			return
-		}
-		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
-		if _, err := io.ReadFull(up, body); err != nil {
-			return
-		}
-		if !c.pass() {
-			return
-		}
-		if _, err := client.Write(append(head[:5:5], body...)); err != nil {
-			return
-		}
-	}
+	})
 }
 
 // TestConnectionIsCutInTheMiddle: each operation, with the connection cut before each of the server's

@@ -3,8 +3,6 @@ package postgres_test
 import (
 	"context"
 	"io"
-	"net"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -22,54 +20,22 @@ type slow struct {
 
 func newSlow(t *testing.T, dsn string) *slow {
 	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := u.Host
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	u.Host = listener.Addr().String()
-	q := u.Query()
-	q.Set("sslmode", "disable")
-	u.RawQuery = q.Encode()
-	s := &slow{dsn: u.String()}
-	go func() {
+	s := &slow{}
+	s.dsn = pgtest.Proxy(t, dsn, func(client io.Writer, server io.Reader) {
+		b := make([]byte, 64<<10)
 		for {
-			client, err := listener.Accept()
+			n, err := server.Read(b)
 			if err != nil {
 				return
 			}
-			up, err := net.Dial("tcp", server)
+			s.answers.RLock()
+			_, err = client.Write(b[:n])
+			s.answers.RUnlock()
 			if err != nil {
-				client.Close()
-				continue
+				return
 			}
-			go func() {
-				defer up.Close()
-				io.Copy(up, client)
-			}()
-			go func() {
-				defer client.Close()
-				b := make([]byte, 64<<10)
-				for {
-					n, err := up.Read(b)
-					if err != nil {
-						return
-					}
-					s.answers.RLock()
-					_, err = client.Write(b[:n])
-					s.answers.RUnlock()
-					if err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
+	})
 	return s
 }
 

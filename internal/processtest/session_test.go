@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
-	"net"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -289,55 +287,23 @@ func TestPoolerComesInBetween(t *testing.T) {
 // pooler passes connections on and, while it is told to, does to them what PgBouncer and its kind do: the client is told a
 // process number (BackendKeyData, "K") that is not the one of a process of the server.
 func pooler(t *testing.T, dsn string, pooling *atomic.Bool) string {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	server := u.Host
-	go func() {
+	t.Helper()
+	return pgtest.Proxy(t, dsn, func(client io.Writer, server io.Reader) {
+		head := make([]byte, 5)
 		for {
-			client, err := listener.Accept()
-			if err != nil {
+			if _, err := io.ReadFull(server, head); err != nil {
 				return
 			}
-			go func() {
-				defer client.Close()
-				up, err := net.Dial("tcp", server)
-				if err != nil {
-					return
-				}
-				defer up.Close()
-				go func() {
-					io.Copy(up, client)
-					up.Close()
-				}()
-				head := make([]byte, 5)
-				for {
-					if _, err := io.ReadFull(up, head); err != nil {
-						return
-					}
-					body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
-					if _, err := io.ReadFull(up, body); err != nil {
-						return
-					}
-					if head[0] == 'K' && pooling.Load() {
-						binary.BigEndian.PutUint32(body, 1<<30+7)
-					}
-					if _, err := client.Write(append(head[:5:5], body...)); err != nil {
-						return
-					}
-				}
-			}()
+			body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+			if _, err := io.ReadFull(server, body); err != nil {
+				return
+			}
+			if head[0] == 'K' && pooling.Load() {
+				binary.BigEndian.PutUint32(body, 1<<30+7)
+			}
+			if _, err := client.Write(append(head[:5:5], body...)); err != nil {
+				return
+			}
 		}
-	}()
-	u.Host = listener.Addr().String()
-	q := u.Query()
-	q.Set("sslmode", "disable")
-	u.RawQuery = q.Encode()
-	return u.String()
+	})
 }
