@@ -43,58 +43,20 @@ func (k *Client) ReadVersion(ctx context.Context, recordID, resourceType, id str
 func (k *Client) History(ctx context.Context, recordID, resourceType, id string) iter.Seq2[Version, error] {
 	return func(yield func(Version, error) bool) {
 		path := "/" + url.PathEscape(resourceType) + "/" + url.PathEscape(id) + "/_history"
-		bad := func(detail string) {
-			yield(Version{}, &record.Error{Code: record.TransportUnavailable, Field: "answer", Detail: detail})
-		}
-		for path != "" {
-			a, l, err := k.do(ctx, recordID, http.MethodGet, path, nil, http.Header{"Accept": {"application/fhir+json"}})
+		for e, err := range k.entries(ctx, recordID, path) {
 			if err != nil {
 				yield(Version{}, err)
 				return
 			}
-			var page struct {
-				ResourceType string `json:"resourceType"`
-				Link         []struct {
-					Relation string `json:"relation"`
-					URL      string `json:"url"`
-				} `json:"link"`
-				Entry []struct {
-					Resource jsontext.Value `json:"resource"`
-					Response struct {
-						ETag         string    `json:"etag"`
-						LastModified time.Time `json:"lastModified"`
-					} `json:"response"`
-				} `json:"entry"`
-			}
-			if err := record.DecodeJSON(a.body, record.Limits{Bytes: maxAnswer, Values: 1 << 20}, &page); err != nil || page.ResourceType != "Bundle" {
-				bad("the Host's answer is not a Bundle")
+			tag := strings.TrimSuffix(strings.TrimPrefix(e.Response.ETag, `W/"`), `"`)
+			number, err := strconv.ParseInt(tag, 10, 64)
+			if err != nil || number < 1 {
+				yield(Version{}, &record.Error{Code: record.TransportUnavailable, Field: "answer", Detail: "an entry of the history has no version"})
 				return
 			}
-			for _, e := range page.Entry {
-				tag := strings.TrimSuffix(strings.TrimPrefix(e.Response.ETag, `W/"`), `"`)
-				number, err := strconv.ParseInt(tag, 10, 64)
-				if err != nil || number < 1 {
-					bad("an entry of the history has no version")
-					return
-				}
-				v := Version{Type: resourceType, ID: id, Version: number, Deleted: e.Resource == nil, Updated: e.Response.LastModified, Content: e.Resource}
-				if !yield(v, nil) {
-					return
-				}
-			}
-			last := path
-			path = ""
-			for _, link := range page.Link {
-				if link.Relation != "next" {
-					continue
-				}
-				// The token goes to the record's Host and nowhere else.
-				next, ok := strings.CutPrefix(link.URL, l.Host.FHIRBase+"/")
-				if !ok || "/"+next == last {
-					bad("the next link leads elsewhere or nowhere")
-					return
-				}
-				path = "/" + next
+			v := Version{Type: resourceType, ID: id, Version: number, Deleted: e.Resource == nil, Updated: e.Response.LastModified, Content: e.Resource}
+			if !yield(v, nil) {
+				return
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -150,10 +151,35 @@ func (k *Client) Everything(ctx context.Context, recordID string) iter.Seq2[Reso
 
 func (k *Client) pages(ctx context.Context, recordID, path string) iter.Seq2[Resource, error] {
 	return func(yield func(Resource, error) bool) {
+		for e, err := range k.entries(ctx, recordID, path) {
+			var r Resource
+			if err == nil {
+				r, err = readResource(e.Resource)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// entry is one of a Bundle, of a search or a history.
+type entry struct {
+	Resource jsontext.Value `json:"resource"`
+	Response struct {
+		ETag         string    `json:"etag"`
+		LastModified time.Time `json:"lastModified"`
+	} `json:"response"`
+}
+
+// entries yields the entries of a Bundle and of those that its next links lead to,
+// page by page as they are wanted. It ends with the first error.
+func (k *Client) entries(ctx context.Context, recordID, path string) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
 		for path != "" {
 			a, l, err := k.do(ctx, recordID, http.MethodGet, path, nil, http.Header{"Accept": {"application/fhir+json"}})
 			if err != nil {
-				yield(Resource{}, err)
+				yield(entry{}, err)
 				return
 			}
 			var page struct {
@@ -162,17 +188,14 @@ func (k *Client) pages(ctx context.Context, recordID, path string) iter.Seq2[Res
 					Relation string `json:"relation"`
 					URL      string `json:"url"`
 				} `json:"link"`
-				Entry []struct {
-					Resource jsontext.Value `json:"resource"`
-				} `json:"entry"`
+				Entry []entry `json:"entry"`
 			}
 			if err := record.DecodeJSON(a.body, record.Limits{Bytes: maxAnswer, Values: 1 << 20}, &page); err != nil || page.ResourceType != "Bundle" {
-				yield(Resource{}, &record.Error{Code: record.TransportUnavailable, Field: "answer", Detail: "the Host's answer is not a Bundle"})
+				yield(entry{}, &record.Error{Code: record.TransportUnavailable, Field: "answer", Detail: "the Host's answer is not a Bundle"})
 				return
 			}
 			for _, e := range page.Entry {
-				r, err := readResource(e.Resource)
-				if !yield(r, err) || err != nil {
+				if !yield(e, nil) {
 					return
 				}
 			}
@@ -185,7 +208,7 @@ func (k *Client) pages(ctx context.Context, recordID, path string) iter.Seq2[Res
 				// The token goes to the record's Host and nowhere else.
 				next, ok := strings.CutPrefix(link.URL, l.Host.FHIRBase+"/")
 				if !ok || "/"+next == last {
-					yield(Resource{}, &record.Error{Code: record.TransportUnavailable, Field: "next", Detail: "the next link leads elsewhere or nowhere"})
+					yield(entry{}, &record.Error{Code: record.TransportUnavailable, Field: "next", Detail: "the next link leads elsewhere or nowhere"})
 					return
 				}
 				path = "/" + next
