@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -79,6 +80,9 @@ func query(ctx context.Context, r runner, stmt holdfast.Statement, each func(int
 type native struct{ c *sqlitefile.Conn }
 
 func (n native) Query(ctx context.Context, stmt holdfast.Statement, each func(int, *holdfast.Row) error, rows ...*holdfast.Row) error {
+	if stmt == holdfast.StmtInsert {
+		return n.insert(rows)
+	}
 	return query(ctx, n, stmt, each, rows)
 }
 
@@ -123,6 +127,54 @@ func (n native) run(_ context.Context, stmt holdfast.Statement, in *holdfast.Row
 		}
 		return each(a)
 	})
+}
+
+// insert inserts the tasks, up to 16 small ones in a statement: opening the cursors of a table and all
+// its indexes costs about as much as an insert does.
+func (n native) insert(tasks []*holdfast.Row) error {
+	for len(tasks) > 0 {
+		together := 1
+		for together < len(tasks) && together < 1<<(len(inserts())-1) && small(tasks[0]) && small(tasks[together]) {
+			together++
+		}
+		size := bits.Len(uint(together)) - 1
+		if err := insert(n.c, inserts()[size], tasks[:1<<size]); err != nil {
+			return err
+		}
+		tasks = tasks[1<<size:]
+	}
+	return nil
+}
+
+// small tells whether a task may share a statement: SQLite holds what is bound to it until it is bound
+// again.
+func small(t *holdfast.Row) bool { return len(t.Payload)+len(t.Metadata) <= 4096 }
+
+func insert(c *sqlitefile.Conn, q *statement, tasks []*holdfast.Row) error {
+	s, err := c.Stmt(&q.Query)
+	if err != nil {
+		return err
+	}
+	i := 0
+	for _, t := range tasks {
+		for _, p := range q.params {
+			i++
+			field, nullable := t.At(p)
+			if err := bind(s, i, field, nullable); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Exec()
+}
+
+// insertItems is insert for the tasks of several callers.
+func insertItems(c *sqlitefile.Conn, items []any) error {
+	var tasks [16]*holdfast.Row
+	for i, t := range items {
+		tasks[i] = t.(*holdfast.Row)
+	}
+	return native{c}.insert(tasks[:len(items)])
 }
 
 func bind(s *sqlite3.Stmt, i int, field any, nullable bool) error {

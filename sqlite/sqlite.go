@@ -79,7 +79,7 @@ func Open(ctx context.Context, path string, options ...Option) (*holdfast.Store,
 	if err != nil {
 		return nil, translate(err)
 	}
-	d := &dialect{file: file, turns: &claiming.Turns{}}
+	d := &dialect{file: file, turns: &claiming.Turns{}, inserts: sqlitefile.Joint{Run: insertItems}}
 	d.hub = holdfast.NewHub(d.listen)
 	if err := migrate(ctx, file, time.Now); err != nil {
 		file.Close()
@@ -93,7 +93,9 @@ type dialect struct {
 	file  *sqlitefile.File
 	hub   *holdfast.Hub
 	turns *claiming.Turns
-	stop  func() // ends the watch for other processes; used under the hub's lock
+	// Tasks that several goroutines submit at once share statements.
+	inserts sqlitefile.Joint
+	stop    func() // ends the watch for other processes; used under the hub's lock
 }
 
 func (d *dialect) Name() string                           { return "sqlite" }
@@ -137,6 +139,9 @@ func (d *dialect) Query(ctx context.Context, stmt holdfast.Statement, each func(
 		return translate(d.file.Read(ctx, func(c *sqlitefile.Conn) error {
 			return native{c}.Query(ctx, stmt, each, rows...)
 		}))
+	}
+	if stmt == holdfast.StmtInsert && len(rows) == 1 && small(rows[0]) {
+		return translate(d.file.WriteJoint(ctx, string(stmt), &d.inserts, rows[0]))
 	}
 	// The group's transaction may run again and commits later, so answers are kept until then.
 	type answer struct {

@@ -48,6 +48,19 @@ var statements = sync.OnceValue(func() map[holdfast.Statement]*variants { return
 // portable is the same for drivers of database/sql, which agree only on plain question marks.
 var portable = sync.OnceValue(func() map[holdfast.Statement]*variants { return load(sqltext.Question) })
 
+// inserts are the insert of 1, 2, 4, 8 and 16 tasks, by the binary logarithm of their number.
+var inserts = sync.OnceValue(func() (out [5]*statement) {
+	text := statements()[holdfast.StmtInsert].text
+	for i := range out {
+		sql, names := text.RenderRows(1 << i)
+		out[i] = &statement{Query: sqlitefile.Query{Name: text.Name, SQL: sql}}
+		for _, n := range names {
+			out[i].params = append(out[i].params, column(n))
+		}
+	}
+	return out
+})
+
 func load(style sqltext.Style) map[holdfast.Statement]*variants {
 	settle, err := files.ReadFile("schema/settle.sql")
 	if err != nil {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -95,6 +96,20 @@ var atOnceRules = []rule{
 			now := x.get(t.ID)
 			is(x, "the attempt", now.Attempt, 2)
 			x.must(second(x.s.Complete(x.ctx, now, nil)))
+		}
+	}},
+	{"of submits at once, each task keeps its own fields", func(x *test) {
+		tasks := make([]*holdfast.Task, 64)
+		for round := range 5 {
+			x.together(len(tasks), func(i int) (err error) {
+				tasks[i], err = x.s.Submit(x.ctx, &holdfast.Submission{Name: fmt.Sprint("job", i), Priority: i, Payload: json.RawMessage(fmt.Sprintf(`{"round":%d,"i":%d}`, round, i))})
+				return err
+			})
+			for i, t := range tasks {
+				is(x, "the payload", string(t.Payload), fmt.Sprintf(`{"round":%d,"i":%d}`, round, i))
+				same(x, "the task as read", x.get(t.ID), t)
+			}
+			is(x, "the number of tasks", x.rows(), int64(len(tasks)*(round+1)))
 		}
 	}},
 	{"of submits with one key at once, one makes the task", func(x *test) {

@@ -129,6 +129,26 @@ var submitRules = []rule{
 			same(x, "the task as read", x.get(tasks[i].ID), tasks[i])
 		}
 	}},
+	{"of many in one call, small and large, each keeps its own fields", func(x *test) {
+		for n := 1; n <= 40; n++ {
+			subs := make([]*holdfast.Submission, n)
+			for i := range subs {
+				subs[i] = &holdfast.Submission{Name: fmt.Sprint("job", i), Priority: n*i - 100, Delay: time.Duration(i) * time.Second, Payload: json.RawMessage(fmt.Sprintf(`{"n":%d,"i":%d}`, n, i))}
+				if i%3 == 1 {
+					subs[i].CorrelationID = fmt.Sprint("c", n, i)
+				}
+				if i%7 == n%7 {
+					subs[i].Payload = json.RawMessage(`"` + strings.Repeat("x", 4000+100*i) + `"`)
+				}
+			}
+			tasks, err := x.s.SubmitMany(x.ctx, subs)
+			x.must(err)
+			for i, t := range tasks {
+				same(x, "the task as read", x.get(t.ID), t)
+				is(x, "the payload", string(t.Payload), string(subs[i].Payload))
+			}
+		}
+	}},
 	{"none submitted is none, and no error", func(x *test) {
 		tasks, err := x.s.SubmitMany(x.ctx, nil)
 		x.must(err)

@@ -72,6 +72,7 @@ type File struct {
 	done   chan struct{} // closed when the writer has stopped
 	writer *Conn         // used by the writer's goroutine only
 	alive  []*request    // likewise: the group that is running
+	items  []any         // likewise: those of a Joint that is running
 	// Likewise: the pages in the WAL after the last commit, and from how many on readers are held back.
 	walPages, nextGap int
 	soon              bool // likewise: commits are not flushed now

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -35,6 +36,8 @@ type request struct {
 	op      string
 	fn      func(*Conn) error
 	several bool // fn runs several statements, which stand or fall together
+	joint   *Joint
+	item    any  // for joint, in place of fn
 	soon    bool // the commit need not be flushed
 	since   time.Time
 	state   atomic.Int32
@@ -50,38 +53,62 @@ type request struct {
 // When ctx ends before fn has begun, nothing was written. Once fn has begun, Write waits for the
 // commit, so that its answer is true.
 func (f *File) Write(ctx context.Context, op string, fn func(*Conn) error) error {
-	return f.submit(ctx, op, fn, true)
+	r := f.request()
+	r.fn, r.several = fn, true
+	return f.submit(ctx, op, r)
 }
 
 // WriteOne is Write for an fn that runs one single statement, which is atomic by itself; it saves
 // the savepoint around fn.
 func (f *File) WriteOne(ctx context.Context, op string, fn func(*Conn) error) error {
-	return f.submit(ctx, op, fn, false)
+	r := f.request()
+	r.fn = fn
+	return f.submit(ctx, op, r)
 }
 
 // WriteSoon is Write without the disk flush, where nothing else of the group needs it: a power cut
 // may take the commit back, as long as no later one has been flushed. A crash of the process takes
 // back nothing.
 func (f *File) WriteSoon(ctx context.Context, op string, fn func(*Conn) error) error {
-	return f.submitSoon(ctx, op, fn, true, true)
+	r := f.request()
+	r.fn, r.several, r.soon = fn, true, true
+	return f.submit(ctx, op, r)
 }
 
-func (f *File) submit(ctx context.Context, op string, fn func(*Conn) error, several bool) error {
-	return f.submitSoon(ctx, op, fn, several, false)
+// Joint is a write that one statement can do for several callers at once, for less than one at a
+// time. Its address is its identity: those of one Joint that wait next to each other run together.
+type Joint struct {
+	// Run runs one statement, which is atomic by itself, for 1, 2, 4, 8 or 16 items. If it fails for
+	// several, it is run again for each alone.
+	Run func(c *Conn, items []any) error
 }
 
-func (f *File) submitSoon(ctx context.Context, op string, fn func(*Conn) error, several, soon bool) error {
+const maxJoint = 16
+
+// WriteJoint is WriteOne for an item of a Joint.
+func (f *File) WriteJoint(ctx context.Context, op string, j *Joint, item any) error {
+	r := f.request()
+	r.joint, r.item = j, item
+	return f.submit(ctx, op, r)
+}
+
+// request answers an empty request.
+func (f *File) request() *request {
+	if r, ok := f.requests.Get().(*request); ok {
+		return r
+	}
+	return &request{done: make(chan struct{}, 1)}
+}
+
+// submit has r written, and answers when that is done. r is used up.
+func (f *File) submit(ctx context.Context, op string, r *request) error {
 	if f.o.ReadOnly && op != "read" {
 		return fmt.Errorf("%w: %s was opened read-only; %s needs to write", ErrReadOnly, f.path, op)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	r, _ := f.requests.Get().(*request)
-	if r == nil {
-		r = &request{done: make(chan struct{}, 1)}
-	}
-	r.ctx, r.op, r.fn, r.several, r.soon, r.err = ctx, op, fn, several, soon, nil
+	r.ctx, r.op = ctx, op
 	r.since = time.Now()
 	r.state.Store(waiting)
 	if !f.queue.put(r) {
@@ -100,7 +127,8 @@ func (f *File) submitSoon(ctx context.Context, op string, fn func(*Conn) error, 
 		}
 	}
 	err := r.err
-	r.ctx, r.fn, r.err = nil, nil, nil
+	r.ctx, r.fn, r.joint, r.item, r.err = nil, nil, nil, nil, nil
+	r.several, r.soon = false, false
 	f.requests.Put(r)
 	return err
 }
@@ -222,18 +250,16 @@ func (f *File) group(list []*request, room *room) int {
 	defer func() { clear(alive); f.alive = alive[:0] }()
 	start := time.Now()
 	n := 0
-	for _, r := range list {
-		if n > 0 && time.Since(start) > maxGroupTime {
-			break
+	for n < len(list) && (n == 0 || time.Since(start) <= maxGroupTime) {
+		first := len(alive)
+		for n < len(list) && joins(alive[first:], list[n]) {
+			if r := list[n]; r != nil && r.state.CompareAndSwap(waiting, running) {
+				alive = append(alive, r)
+			}
+			n++
 		}
-		n++
-		if r == nil || !r.state.CompareAndSwap(waiting, running) {
-			continue
-		}
-		alive = append(alive, r)
-		r.err = f.run(r)
-		if r.err != nil && f.writer.DB.GetAutocommit() {
-			// SQLite took the whole transaction back (a full disk, an I/O error). Those before r did
+		if !f.runAll(alive[first:]) {
+			// SQLite took the whole transaction back (a full disk, an I/O error). Those before did
 			// nothing wrong, so each gets a transaction of its own.
 			f.alone(alive, room)
 			return n
@@ -318,8 +344,48 @@ func (f *File) rollback() {
 	}
 }
 
+// joins tells whether r can run together with those before it.
+func joins(before []*request, r *request) bool {
+	return len(before) == 0 || r == nil || len(before) < maxJoint && r.joint != nil && r.joint == before[0].joint
+}
+
+// runAll runs requests that join inside the open transaction. It is false if SQLite has ended that.
+func (f *File) runAll(list []*request) bool {
+	for len(list) > 0 {
+		n := 1 << (bits.Len(uint(len(list))) - 1)
+		together := list[:n]
+		list = list[n:]
+		if n > 1 {
+			if f.runJoint(together) == nil {
+				continue
+			}
+			if f.writer.DB.GetAutocommit() {
+				return false
+			}
+		}
+		for _, r := range together {
+			if r.err = f.run(r); r.err != nil && f.writer.DB.GetAutocommit() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (f *File) runJoint(list []*request) error {
+	f.items = f.items[:0]
+	for _, r := range list {
+		f.items = append(f.items, r.item)
+	}
+	defer clear(f.items)
+	return list[0].joint.Run(f.writer, f.items)
+}
+
 // run runs one request inside the open transaction.
 func (f *File) run(r *request) error {
+	if r.joint != nil {
+		return f.explain(r.op, f.runJoint([]*request{r}))
+	}
 	if !r.several {
 		return f.explain(r.op, r.fn(f.writer))
 	}

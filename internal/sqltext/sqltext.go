@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -124,6 +125,26 @@ func (t *Text) Render(style Style, mask uint) (sql string, params []string) {
 		b.WriteString(rest)
 	}
 	return b.String(), params
+}
+
+var number = regexp.MustCompile(`\?(\d+)`)
+
+// RenderRows writes a text that ends in "values (…)" for n rows, with numbered parameters: those of
+// one row after those of the row before, in the order of params.
+func (t *Text) RenderRows(n int) (sql string, params []string) {
+	sql, params = t.Render(Numbered, 0)
+	head, row, ok := strings.Cut(sql, "\nvalues ")
+	if !ok {
+		panic("sqltext: " + t.Name + " does not end in a line of values")
+	}
+	rows := make([]string, n)
+	for i := range rows {
+		rows[i] = number.ReplaceAllStringFunc(row, func(p string) string {
+			k, _ := strconv.Atoi(p[1:]) // digits
+			return "?" + strconv.Itoa(i*len(params)+k)
+		})
+	}
+	return head + "\nvalues " + strings.Join(rows, ",\n"), params
 }
 
 // Edit changes every line of the text before it is rendered.
