@@ -45,9 +45,10 @@ type subscription struct {
 	missed atomic.Int64
 }
 
-// Subscribe tells what happens in this worker from now on, until cancel is called. The channel holds
-// buffer events; a subscriber that is too slow misses some, never holds the worker up, and learns
-// from missed how many it missed. To follow one task from any process, use Client.Watch.
+// Subscribe tells what happens in this worker from now on, until cancel is called: each attempt's
+// events in order, though the next attempt may begin before the end of the last is told. The channel
+// holds buffer events; a subscriber that is too slow misses some, never holds the worker up, and
+// learns from missed how many it missed. To follow one task from any process, use Client.Watch.
 func (w *Worker) Subscribe(buffer int) (ch <-chan Event, missed func() int64, cancel func()) {
 	s := &subscription{c: make(chan Event, max(buffer, 1))}
 	e := &w.events
