@@ -194,16 +194,16 @@ func TestClaimCost(t *testing.T) {
 		defer tx.Rollback(ctx)
 		var report []struct {
 			Plan struct {
-				Hit  int `json:"Shared Hit Blocks"`
-				Read int `json:"Shared Read Blocks"`
-				Rows int `json:"Actual Rows"`
+				Hit  int     `json:"Shared Hit Blocks"`
+				Read int     `json:"Shared Read Blocks"`
+				Rows float64 `json:"Actual Rows"`
 			} `json:"Plan"`
 		}
 		if err := tx.QueryRow(ctx, "explain (analyze, buffers, format json) "+one.sql, append([]any{pgx.QueryExecModeExec}, one.arguments(row)...)...).Scan(&report); err != nil {
 			t.Fatal(err)
 		}
 		if report[0].Plan.Rows != 16 {
-			t.Fatalf("claimed %d, want 16", report[0].Plan.Rows)
+			t.Fatalf("claimed %v, want 16", report[0].Plan.Rows)
 		}
 		return report[0].Plan.Hit + report[0].Plan.Read
 	}
