@@ -35,6 +35,7 @@ type Cluster struct {
 	root     string // the temporary folder; the server's socket lies in it
 	port     int
 	password string
+	bin      string // where its programs are
 
 	mu      sync.Mutex
 	super   *supervisor
@@ -59,6 +60,7 @@ func Start(t testing.TB, o Options) *Cluster {
 			t.Errorf("pgtest: %v", err)
 		}
 	})
+	t.Logf("pgtest: Postgres %s from %s", c.Version(), c.bin)
 	return c
 }
 
@@ -70,6 +72,15 @@ type unavailable string
 
 func (u unavailable) Error() string        { return string(u) }
 func (u unavailable) Is(target error) bool { return target == ErrUnavailable }
+
+// Version returns the server's major version as its data folder names it, such as "17".
+func (c *Cluster) Version() string {
+	text, err := os.ReadFile(filepath.Join(c.root, "data", "PG_VERSION"))
+	if err != nil {
+		return "of an unknown version"
+	}
+	return strings.TrimSpace(string(text))
+}
 
 // DSN returns the URL of an empty database of this server, on 127.0.0.1 and with a password. It stays valid when the server
 // is stopped and started again.
@@ -169,7 +180,7 @@ func New(o Options) (*Cluster, error) {
 	if bin == "" {
 		return nil, ErrUnavailable
 	}
-	c := &Cluster{password: randomHex(16)}
+	c := &Cluster{password: randomHex(16), bin: bin}
 	var err error
 	if c.root, c.super, err = supervise(bin, c.password); err != nil {
 		return nil, fmt.Errorf("prepare a private Postgres server: %w", err)

@@ -52,13 +52,15 @@ var shared struct {
 // DSN creates an empty database for t and returns its DSN, a postgres:// URL unless HOLDFAST_TEST_POSTGRES is written as
 // keywords and values. The database is dropped when t ends, whoever is still connected to it.
 //
-// Where there is no Postgres the test is skipped, or fails when HOLDFAST_REQUIRE_POSTGRES is 1.
+// Where there is no Postgres the test is skipped, or fails when HOLDFAST_REQUIRE_POSTGRES is 1. The test's log says which server
+// it is.
 func DSN(t testing.TB) string {
 	t.Helper()
-	dsn, drop, err := Create(t.Context())
+	dsn, server, drop, err := create(t.Context())
 	if err != nil {
 		giveUp(t, err)
 	}
+	t.Logf("pgtest: Postgres %s", server)
 	t.Cleanup(func() {
 		if err := drop(context.Background()); err != nil {
 			t.Errorf("pgtest: %v", err)
@@ -70,30 +72,37 @@ func DSN(t testing.TB) string {
 // Create is DSN for code that has no test at hand, such as TestMain: it creates an empty database and returns its DSN and the
 // function that drops it. It returns [ErrUnavailable] where there is no Postgres. Both take a minute at most.
 func Create(ctx context.Context) (dsn string, drop func(context.Context) error, err error) {
-	admin := os.Getenv(envDSN)
+	dsn, _, drop, err = create(ctx)
+	return dsn, drop, err
+}
+
+// create also tells the server's version, and where its programs or its name come from.
+func create(ctx context.Context) (dsn, server string, drop func(context.Context) error, err error) {
+	admin, source := os.Getenv(envDSN), envDSN
 	if admin == "" {
 		shared.once.Do(func() { shared.cluster, shared.err = New(Options{}) })
 		if shared.err != nil {
-			return "", nil, shared.err
+			return "", "", nil, shared.err
 		}
-		admin = shared.cluster.DSN()
+		admin, source = shared.cluster.DSN(), shared.cluster.bin
 	}
 	name := fmt.Sprintf("holdfast_test_%d_%s", os.Getpid(), randomHex(6))
 	dsn, err = withDatabase(admin, name)
 	if err != nil {
-		return "", nil, err
+		return "", "", nil, err
 	}
 	// template0, because nobody can be connected to it: creating from template1 fails while anybody is.
-	if err := execute(ctx, admin, "create database "+name+" template template0"); err != nil {
-		return "", nil, fmt.Errorf("create database %s: %w", name, err)
+	version, err := execute(ctx, admin, "create database "+name+" template template0")
+	if err != nil {
+		return "", "", nil, fmt.Errorf("create database %s: %w", name, err)
 	}
 	drop = func(ctx context.Context) error {
-		if err := execute(ctx, admin, "drop database if exists "+name+" with (force)"); err != nil {
+		if _, err := execute(ctx, admin, "drop database if exists "+name+" with (force)"); err != nil {
 			return fmt.Errorf("drop database %s: %w", name, err)
 		}
 		return nil
 	}
-	return dsn, drop, nil
+	return dsn, version + " from " + source, drop, nil
 }
 
 // giveUp ends the test for want of a server: skipped where there is none, failed where one is required or will not work.
@@ -105,16 +114,18 @@ func giveUp(t testing.TB, err error) {
 	t.Fatalf("pgtest: %v", err)
 }
 
-// execute runs one statement on a connection of its own. The names in it are ours, so nothing needs quoting.
-func execute(ctx context.Context, dsn, statement string) error {
+// execute runs one statement on a connection of its own, and tells the server's version. The names in it are ours, so nothing
+// needs quoting.
+func execute(ctx context.Context, dsn, statement string) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		return err
+		return "", err
 	}
+	version = conn.PgConn().ParameterStatus("server_version")
 	_, err = conn.Exec(ctx, statement)
-	return errors.Join(err, conn.Close(ctx))
+	return version, errors.Join(err, conn.Close(ctx))
 }
 
 // withDatabase returns dsn with its database replaced. name consists of letters, digits and underscores.
