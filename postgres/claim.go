@@ -57,22 +57,13 @@ func (d *dialect) claimAtOnce(ctx context.Context, c *holdfast.Claim) (found *ho
 	found = &holdfast.Claimed{}
 	err = d.again(ctx, "claim", func(conn *pgxpool.Conn) error {
 		found.Tasks, found.Recovered = nil, nil
-		batch := &pgx.Batch{}
-		for _, one := range []struct {
-			stmt holdfast.Statement
-			row  *holdfast.Row
-		}{{stmtClaimPlan, in}, {holdfast.StmtRecover, &recover}, {stmtClaim, in}} {
-			s := d.sql.find(one.stmt, one.row)
-			batch.Queue(s.sql, s.arguments(one.row)...)
-		}
-		var settings []*holdfast.Task // answers nothing of interest
-		return collect(conn.SendBatch(ctx, batch), &settings, &found.Recovered, &found.Tasks)
+		return d.planned(ctx, conn, step{holdfast.StmtRecover, &recover, keep(&found.Recovered)}, step{stmtClaim, in, keep(&found.Tasks)})
 	})
 	if err != nil || len(found.Tasks) > 0 || in.Limit == 0 || len(draw.Names) == 0 {
 		return found, false, err
 	}
-	var after holdfast.Row
-	if err := (session{d, d.pool}).run(ctx, stmtClaimAfter, in, claiming.Always(&after), nil); err != nil {
+	var after *holdfast.Row
+	if err := d.planned(ctx, d.pool, step{stmtClaimAfter, in, func(a *holdfast.Row) error { after = a; return nil }}); err != nil {
 		return found, false, err
 	}
 	next := after.RunAt
@@ -86,12 +77,30 @@ func (d *dialect) claimAtOnce(ctx context.Context, c *holdfast.Claim) (found *ho
 	return found, after.Count > 0, nil
 }
 
-// collect reads the answers of a batch, a list for each statement.
-func collect(results pgx.BatchResults, lists ...*[]*holdfast.Task) error {
-	for _, l := range lists {
+// step is one statement of a batch.
+type step struct {
+	stmt holdfast.Statement
+	row  *holdfast.Row
+	each func(*holdfast.Row) error
+}
+
+func keep(list *[]*holdfast.Task) func(*holdfast.Row) error {
+	return func(a *holdfast.Row) error { *list = append(*list, &a.Task); return nil }
+}
+
+// planned runs statements of a claim in one round trip and transaction, after the settings for their plans.
+func (d *dialect) planned(ctx context.Context, q querier, steps ...step) error {
+	steps = append([]step{{d.settings, &holdfast.Row{}, nil}}, steps...) // what they answer is of no interest
+	batch := &pgx.Batch{}
+	for _, one := range steps {
+		s := d.sql.find(one.stmt, one.row)
+		batch.Queue(s.sql, s.arguments(one.row)...)
+	}
+	results := q.SendBatch(ctx, batch)
+	for _, one := range steps {
 		answers, err := results.Query()
 		if err == nil {
-			err = read(answers, claiming.NewRow, func(a *holdfast.Row) error { *l = append(*l, &a.Task); return nil })
+			err = read(answers, claiming.NewRow, one.each)
 		}
 		if err != nil {
 			results.Close()

@@ -216,6 +216,129 @@ func TestClaimCost(t *testing.T) {
 	}
 }
 
+// TestKeptPlans: what a claim runs has one plan for each connection, which may have been made when the table looked different from
+// now. Made in tables that mislead the planner as much as we could think of, the plan reads no more pages in the crowd than one that
+// was made for the crowd.
+func TestKeptPlans(t *testing.T) {
+	// Beside the crowd, tasks of other names before the due ones, and 30 leases that have ended.
+	const now = crowd + `
+		insert into cairnq_tasks (id, name, queue, status, payload, priority, run_at_ms, created_at_ms, updated_at_ms, root_id)
+			select 'task_before' || i, 'other', 'default', 'queued', '{}', i % 3, 0, i, i, 'task_before' || i from generate_series(1, 10000) i;
+		insert into cairnq_tasks (id, name, queue, status, payload, attempt, worker_id, lease_until_ms, run_at_ms, created_at_ms, updated_at_ms, root_id)
+			select 'task_dead' || i, 'n', 'default', 'running', '{}', 1, 'w', i, i, i, i, 'task_dead' || i from generate_series(1, 30) i;`
+	pages := func(t *testing.T, before string, analyze bool, after string) map[holdfast.Statement]int {
+		dsn := pgtest.DSN(t)
+		store, err := Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		ctx := t.Context()
+		conn, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		row := &holdfast.Row{Queues: []string{"default"}, Names: []string{"n"}, Lease: 1000, Limit: 16}
+		row.WorkerID, row.Error = "w", []byte("{}")
+		sql := load("")
+		statements := []holdfast.Statement{holdfast.StmtRecover, stmtClaim, stmtClaimAfter}
+		// each runs the statements under the plans that the connection has or makes now, and undoes what they did.
+		each := func(how string, answer func(holdfast.Statement, pgx.Rows)) {
+			t.Helper()
+			for _, stmt := range statements {
+				tx, err := conn.Begin(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := tx.Exec(ctx, sql.find(stmtClaimKept, row).sql); err != nil {
+					t.Fatal(err)
+				}
+				one := sql.find(stmt, row)
+				args := make([]string, len(one.params))
+				for i, a := range one.arguments(row) {
+					args[i] = fmt.Sprintf("'%v'", a)
+				}
+				list := ""
+				if len(args) > 0 {
+					list = "(" + strings.Join(args, ", ") + ")"
+				}
+				rows, err := tx.Query(ctx, how+" execute kept_"+string(stmt)+list, pgx.QueryExecModeSimpleProtocol)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer(stmt, rows)
+				if rows.Close(); rows.Err() != nil {
+					t.Fatalf("%s: %v", stmt, rows.Err())
+				}
+				if err := tx.Rollback(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		script := "alter table cairnq_tasks set (autovacuum_enabled = off);" + before // statistics would end the plans
+		for _, stmt := range statements {
+			script += ";prepare kept_" + string(stmt) + " as " + sql.find(stmt, row).sql
+		}
+		exec := func(sql string) {
+			t.Helper()
+			if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec(script)
+		if analyze {
+			exec("vacuum analyze")
+		}
+		each("", func(holdfast.Statement, pgx.Rows) {})
+		exec(after)
+		read := map[holdfast.Statement]int{}
+		each("explain (analyze, buffers, format json)", func(stmt holdfast.Statement, rows pgx.Rows) {
+			var report []struct {
+				Plan struct {
+					Hit  int     `json:"Shared Hit Blocks"`
+					Read int     `json:"Shared Read Blocks"`
+					Rows float64 `json:"Actual Rows"`
+				} `json:"Plan"`
+			}
+			for rows.Next() {
+				if err := rows.Scan(&report); err != nil {
+					t.Fatal(err)
+				}
+			}
+			plan := report[0].Plan
+			if want := map[holdfast.Statement]float64{holdfast.StmtRecover: 16, stmtClaim: 16, stmtClaimAfter: 1}[stmt]; plan.Rows != want {
+				t.Fatalf("%s answers %v rows, want %v", stmt, plan.Rows, want)
+			}
+			read[stmt] = plan.Hit + plan.Read
+		})
+		return read
+	}
+	made := pages(t, now, true, "")
+	t.Logf("made for the crowd: %v", made)
+	const insert = "insert into cairnq_tasks (id, name, queue, status, payload, run_at_ms, created_at_ms, updated_at_ms, completed_at_ms) "
+	for _, c := range []struct {
+		name, before string
+		analyze      bool
+	}{
+		{"an empty table, without statistics", "", false},
+		{"an empty table", "", true},
+		{"a few tasks, without statistics", insert + "select 'task_' || i, 'n', 'default', 'queued', '{}', i, i, i, null from generate_series(1, 100) i", false},
+		{"a few tasks", insert + "select 'task_' || i, 'n', 'default', 'queued', '{}', i, i, i, null from generate_series(1, 100) i", true},
+		{"ended tasks", insert + "select 'task_' || i, 'n', 'default', 'succeeded', '{}', i, i, i, i from generate_series(1, 50000) i", true},
+		{"another name", insert + "select 'task_' || i, 'other', 'default', 'queued', '{}', i, i, i, null from generate_series(1, 50000) i", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for stmt, n := range pages(t, c.before, c.analyze, now) {
+				t.Logf("%s: %d", stmt, n)
+				if n > 2*made[stmt] {
+					t.Errorf("%s reads %d pages, and %d when planned for the crowd", stmt, n, made[stmt])
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkClaimAmong claims 16 and gives them back, among few tasks and among many.
 func BenchmarkClaimAmong(b *testing.B) {
 	for _, n := range []int{100, 100_000} {

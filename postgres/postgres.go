@@ -122,7 +122,10 @@ func open(ctx context.Context, pool *pgxpool.Pool, c *config, own bool) (*holdfa
 	if err := migrate(ctx, pool, c.schema); err != nil {
 		return nil, translate("open", err)
 	}
-	d := &dialect{pool: pool, own: own, log: c.log, sql: load(c.schema), turns: &claiming.Turns{}, workers: "holdfast_workers"}
+	d := &dialect{pool: pool, own: own, log: c.log, sql: load(c.schema), turns: &claiming.Turns{}, workers: "holdfast_workers", settings: stmtClaimPlan}
+	if pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		d.settings = stmtClaimKept
+	}
 	if c.schema != "" {
 		d.workers = pgx.Identifier{c.schema, d.workers}.Sanitize()
 	}
@@ -148,7 +151,8 @@ type dialect struct {
 	ear   *ear // nil without LISTEN
 	turns *claiming.Turns
 
-	workers string // the registry's table, qualified where a schema was given
+	workers  string             // the registry's table, qualified where a schema was given
+	settings holdfast.Statement // of a claim, for the planner
 
 	inserts   *group
 	completes *group

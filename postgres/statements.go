@@ -22,6 +22,7 @@ const (
 	stmtClaim        holdfast.Statement = "claim"
 	stmtClaimAfter   holdfast.Statement = "claim_after"
 	stmtClaimPlan    holdfast.Statement = "claim_plan"
+	stmtClaimKept    holdfast.Statement = "claim_kept"
 	stmtClaimTake    holdfast.Statement = "claim_take"
 	stmtInsertMany   holdfast.Statement = "insert_many"
 	stmtCompleteMany holdfast.Statement = "complete_many"

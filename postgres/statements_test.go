@@ -19,6 +19,7 @@ var (
 		"claim",         // a claim in one round trip, where SQLite takes cheap steps
 		"claim_after",   // what comes next, likewise
 		"claim_plan",    // how the server is to plan it
+		"claim_kept",    // likewise, where plans are kept
 		"insert_many",   // many rows in one statement, where SQLite runs one statement many times
 		"complete_many", // likewise
 		"worker_gone",   // the server tells who holds a lock, where SQLite asks the operating system

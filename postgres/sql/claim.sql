@@ -2,6 +2,8 @@
 -- name is walked from priority to priority; of the due tasks found, more than wanted are
 -- candidates, so that workers who claim at the same time all find some that are not locked. The guard asks
 -- for a minimum because the planner takes an index for that; for a mere EXISTS it reads the whole table.
+-- "name between n and n" says nothing new, but looks selective to the planner, also where there has been one
+-- name only: else it takes the index without names, and walks through the tasks of names yet to come.
 with recursive clock as materialized (select {{now}} as now),
 guard as materialized (
   select not exists (select 1 from holdfast_limits)
@@ -9,17 +11,17 @@ guard as materialized (
       where (select min((metadata ->> 'holdfast_partition') collate "C") from cairnq_tasks
         where status = 'queued' and metadata ->> 'holdfast_partition' is not null and queue = q and name = n) is not null) as plain),
 tops (q, n, p) as (
-  select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n)
+  select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n and name between n and n)
   from unnest(:queues::text[]) as q, unnest(:names::text[]) as n
   where (select plain from guard)
   union all
-  select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n and priority < p)
+  select q, n, (select max(priority) from cairnq_tasks where status = 'queued' and queue = q and name = n and name between n and n and priority < p)
   from tops where p is not null),
 candidates as (
   select c.at, c.priority, c.run_at_ms, c.id
   from tops cross join lateral (
     select ctid as at, id, priority, run_at_ms from cairnq_tasks
-    where status = 'queued' and queue = q and name = n and priority = p and run_at_ms <= (select now from clock)
+    where status = 'queued' and queue = q and name = n and name between n and n and priority = p and run_at_ms <= (select now from clock)
     order by run_at_ms, id limit :limit::bigint + least(:limit::bigint * 2, 128)) c
   where p is not null
   order by c.priority desc, c.run_at_ms, c.id limit :limit::bigint + least(:limit::bigint * 2, 128)),

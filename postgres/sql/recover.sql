@@ -15,6 +15,6 @@ update cairnq_tasks t set
   completed_at_ms = case when cancel_requested_at_ms is null and attempt < max_attempts then null else clock.now end,
   lease_until_ms = null,
   updated_at_ms = clock.now
-from expired, clock
-where t.id = expired.id
+from clock
+where t.id = any(array(select id from expired)) -- not a join, for which the planner may read the table
 returning t.id, t.queue, t.status
