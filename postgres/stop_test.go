@@ -61,7 +61,8 @@ func TestStopWaitsForItsClaim(t *testing.T) {
 	}
 	claimed := false
 	for try := 0; !claimed; try++ {
-		// The answer that is held back may be one that says that there is nothing, so it is tried again.
+		// The answer that is held back may be one that says that there is nothing. Then it is tried again, soon
+		// enough for the worker's session to live on, and once the worker is at work again.
 		if _, err := other.Exec(ctx, `delete from cairnq_tasks`); err != nil {
 			t.Fatal(err)
 		}
@@ -69,14 +70,21 @@ func TestStopWaitsForItsClaim(t *testing.T) {
 		if _, err := other.Exec(ctx, `insert into cairnq_tasks (id, name, status, payload, run_at_ms, created_at_ms, updated_at_ms) values ('task_1', 'n', 'queued', '{}', 1, 1, 1)`); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(time.Second); !claimed && time.Now().Before(end); {
+		for end := time.Now().Add(300 * time.Millisecond); !claimed && time.Now().Before(end); {
 			status, _ := state()
 			claimed = status == "running"
 		}
 		if !claimed {
 			way.answers.Unlock()
 			if try > 100 {
-				t.Fatal("the task is never claimed")
+				t.Fatal("the task is never claimed while answers are held back")
+			}
+			for end := time.Now().Add(30 * time.Second); ; {
+				if status, _ := state(); status == "succeeded" {
+					break
+				} else if time.Now().After(end) {
+					t.Fatalf("the task is still %s, though answers arrive", status)
+				}
 			}
 		}
 	}
