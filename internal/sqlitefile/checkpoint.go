@@ -33,18 +33,18 @@ func (f *File) tend() {
 	}
 	// What can be copied beside the readers is copied first, to keep the gap short.
 	_, _, _ = f.writer.DB.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
-	conns := make([]*Conn, 0, cap(f.readers))
+	held := 0
 	defer func() {
-		for _, c := range conns {
-			f.readers <- c
+		for range held {
+			f.readers.free <- struct{}{}
 		}
 	}()
 	late := time.NewTimer(gapWithin)
 	defer late.Stop()
-	for range cap(f.readers) {
+	for range f.o.Readers {
 		select {
-		case c := <-f.readers:
-			conns = append(conns, c)
+		case <-f.readers.free:
+			held++
 		case <-late.C:
 			f.nextGap = pages + checkpointAt // a long read; others go on meanwhile
 			return

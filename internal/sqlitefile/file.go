@@ -79,7 +79,7 @@ type File struct {
 
 	requests sync.Pool // of *request
 
-	readers chan *Conn // a nil entry is a connection that is not open yet
+	readers *pool
 	conns   atomic.Int64
 
 	watch watch
@@ -117,11 +117,8 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		return nil, err
 	}
 	f.writer = w
-	f.readers = make(chan *Conn, o.Readers)
 	if !f.memory {
-		for range o.Readers {
-			f.readers <- nil
-		}
+		f.readers = newPool(o.Readers)
 	}
 	f.nextGap = gapAt
 	if !f.memory && !o.ReadOnly {
@@ -252,28 +249,28 @@ func (f *File) Read(ctx context.Context, fn func(*Conn) error) error {
 	if f.memory {
 		return f.Write(ctx, "read", fn)
 	}
-	var c *Conn
 	select {
-	case c = <-f.readers:
+	case <-f.readers.free:
 	default:
 		select {
-		case c = <-f.readers:
+		case <-f.readers.free:
 		case <-ctx.Done():
 			return fmt.Errorf("sqlite: waiting for one of %d reading connections: %w", f.o.Readers, context.Cause(ctx))
 		case <-f.closed:
 			return ErrClosed
 		}
 	}
+	c := f.readers.get()
 	select {
 	case <-f.closed:
-		f.readers <- c
+		f.readers.put(c)
 		return ErrClosed
 	default:
 	}
 	if c == nil {
 		var err error
 		if c, err = f.connect(ctx, false); err != nil {
-			f.readers <- nil
+			f.readers.put(nil)
 			return err
 		}
 	}
@@ -290,7 +287,7 @@ func (f *File) Read(ctx context.Context, fn func(*Conn) error) error {
 			c = nil
 		}
 	}
-	f.readers <- c
+	f.readers.put(c)
 	if err != nil && ctx.Err() != nil && errors.Is(err, sqlite3.INTERRUPT) {
 		return context.Cause(ctx)
 	}
@@ -305,11 +302,12 @@ func (f *File) Close() error {
 		f.queue.close()
 		<-f.done
 		close(f.closed)
-		for range cap(f.readers) {
+		for range f.o.Readers {
 			if f.memory {
 				break
 			}
-			if c := <-f.readers; c != nil {
+			<-f.readers.free
+			if c := f.readers.get(); c != nil {
 				f.closeErr = errors.Join(f.closeErr, c.close())
 			}
 		}
