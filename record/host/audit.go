@@ -3,8 +3,10 @@ package host
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/eda94727/holdfast/record"
@@ -40,10 +42,15 @@ func (e AuditEntry) args() db.Args {
 type auditor struct {
 	db    *db.DB
 	log   *slog.Logger
-	queue chan auditRequest
-	stop  chan struct{} // closed by close
+	mu    sync.Mutex
+	lines []auditRequest
+	ended bool          // no more lines are taken
+	wake  chan struct{} // capacity 1: there is a line, or the last of those expected, or the end
 	done  chan struct{} // closed when run has ended
-	once  sync.Once
+	// expected counts the requests whose lines come as soon as they have read
+	// what they want, and longest is how long others wait for them.
+	expected atomic.Int64
+	longest  time.Duration
 }
 
 type auditRequest struct {
@@ -51,24 +58,43 @@ type auditRequest struct {
 	done  chan error
 }
 
-// maxAuditBatch bounds one transaction of audit lines.
-const maxAuditBatch = 256
+const (
+	// maxAuditBatch bounds one transaction of audit lines.
+	maxAuditBatch = 256
+	// auditWait is how long a line waits for those that are expected: about as
+	// long as a commit takes.
+	auditWait = time.Millisecond
+)
 
-func newAuditor(database *db.DB, log *slog.Logger) *auditor {
-	a := &auditor{db: database, log: log, queue: make(chan auditRequest), stop: make(chan struct{}), done: make(chan struct{})}
+func newAuditor(database *db.DB, log *slog.Logger, longest time.Duration) *auditor {
+	a := &auditor{db: database, log: log, longest: longest, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go a.run()
 	return a
+}
+
+// expect announces a line: those that come before it wait a moment for it, and
+// share its commit. A line that was announced is added by addExpected.
+func (a *auditor) expect() { a.expected.Add(1) }
+
+// addExpected is add for a line that was announced.
+func (a *auditor) addExpected(ctx context.Context, e AuditEntry) error {
+	a.expected.Add(-1)
+	return a.add(ctx, e)
 }
 
 // add writes a line and returns when it is on disk.
 func (a *auditor) add(ctx context.Context, e AuditEntry) error {
 	request := auditRequest{e, make(chan error, 1)}
-	select {
-	case a.queue <- request:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-a.stop:
+	a.mu.Lock()
+	if a.ended {
+		a.mu.Unlock()
 		return &record.Error{Code: record.HostUnavailable, Detail: "the Host is stopping"}
+	}
+	a.lines = append(a.lines, request)
+	first := len(a.lines) == 1
+	a.mu.Unlock()
+	if first || a.expected.Load() <= 0 {
+		a.signal()
 	}
 	select {
 	case err := <-request.done:
@@ -78,45 +104,58 @@ func (a *auditor) add(ctx context.Context, e AuditEntry) error {
 	}
 }
 
+func (a *auditor) signal() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
 func (a *auditor) run() {
 	defer close(a.done)
-	for {
-		var batch []auditRequest
-		select {
-		case first := <-a.queue:
-			batch = append(batch, first)
-		case <-a.stop:
-			return // the queue has no room of its own: nobody's line is in it
-		}
-	gather:
-		for len(batch) < maxAuditBatch {
+	late := time.NewTimer(0)
+	for ended := false; !ended; {
+		<-a.wake
+		if a.expected.Load() > 0 {
+			late.Reset(a.longest)
 			select {
-			case next := <-a.queue:
-				batch = append(batch, next)
-			default:
-				break gather
+			case <-a.wake:
+			case <-late.C:
 			}
 		}
-		err := a.db.Write(context.Background(), "audit", func(tx db.Tx) error {
-			for _, request := range batch {
-				if _, err := tx.Exec("audit_insert", request.entry.args()); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			a.log.Error("the audit could not be written", "lines", len(batch), "error", err)
+		a.mu.Lock()
+		lines := a.lines
+		a.lines, ended = nil, a.ended
+		a.mu.Unlock()
+		for batch := range slices.Chunk(lines, maxAuditBatch) {
+			a.write(batch)
 		}
+	}
+}
+
+func (a *auditor) write(batch []auditRequest) {
+	err := a.db.Write(context.Background(), "audit", func(tx db.Tx) error {
 		for _, request := range batch {
-			request.done <- err
+			if _, err := tx.Exec("audit_insert", request.entry.args()); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		a.log.Error("the audit could not be written", "lines", len(batch), "error", err)
+	}
+	for _, request := range batch {
+		request.done <- err
 	}
 }
 
 // close waits for the lines that were given.
 func (a *auditor) close() {
-	a.once.Do(func() { close(a.stop) })
+	a.mu.Lock()
+	a.ended = true
+	a.mu.Unlock()
+	a.signal()
 	<-a.done
 }
 

@@ -114,7 +114,7 @@ func Open(ctx context.Context, c Config) (*Host, error) {
 		h.db.Close()
 		return nil, err
 	}
-	h.audit = newAuditor(h.db, c.Log)
+	h.audit = newAuditor(h.db, c.Log, auditWait)
 	return h, nil
 }
 
