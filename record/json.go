@@ -44,7 +44,7 @@ func CheckJSON(data []byte, limits Limits) error {
 	if len(data) > limits.Bytes {
 		return failf(InvalidMessage, "", "the JSON has %d bytes; the limit is %d", len(data), limits.Bytes)
 	}
-	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(data))
 	values := 0
 	for {
 		if _, err := dec.ReadToken(); err != nil {
@@ -115,7 +115,7 @@ func Canonical(data []byte, limits Limits) ([]byte, error) {
 	if err := CheckJSON(data, limits); err != nil {
 		return nil, err
 	}
-	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(data))
 	return appendCanonical(make([]byte, 0, len(data)), dec)
 }
 

@@ -18,7 +18,7 @@ type Member struct {
 
 // Members lists an object's members without changing a byte of them.
 func Members(object []byte) ([]Member, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(object))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(object))
 	if token, err := dec.ReadToken(); err != nil || token.Kind() != jsontext.KindBeginObject {
 		return nil, fmt.Errorf("splice: not a JSON object")
 	}
