@@ -72,14 +72,12 @@ func newAuditor(database *db.DB, log *slog.Logger, longest time.Duration) *audit
 	return a
 }
 
-// expect announces a line: those that come before it wait a moment for it, and
-// share its commit. A line that was announced is added by addExpected.
-func (a *auditor) expect() { a.expected.Add(1) }
-
-// addExpected is add for a line that was announced.
-func (a *auditor) addExpected(ctx context.Context, e AuditEntry) error {
-	a.expected.Add(-1)
-	return a.add(ctx, e)
+// before runs what a line is about to be added after: those that come meanwhile
+// wait a moment for it, and share its commit.
+func (a *auditor) before(fn func() error) error {
+	a.expected.Add(1)
+	defer a.expected.Add(-1)
+	return fn()
 }
 
 // add writes a line and returns when it is on disk.

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"runtime"
@@ -26,19 +27,28 @@ func TestAuditLinesWaitForEachOther(t *testing.T) {
 	if err := alone.add(ctx, line); err != nil {
 		t.Error(err)
 	}
-	answers := make(chan error)
+	answers, ready := make(chan error), make(chan struct{})
 	for range 3 {
-		alone.expect()
+		go func() {
+			err := alone.before(func() error { <-ready; return nil })
+			answers <- errors.Join(err, alone.add(ctx, line))
+		}()
 	}
-	for range 3 {
-		go func() { answers <- alone.addExpected(ctx, line) }()
+	for alone.expected.Load() < 3 {
+		runtime.Gosched()
 	}
+	close(ready)
 	for range 3 {
 		if err := <-answers; err != nil {
 			t.Error(err)
 		}
 	}
-	alone.expect()
+	never := make(chan struct{})
+	defer close(never)
+	go alone.before(func() error { <-never; return nil })
+	for alone.expected.Load() < 1 {
+		runtime.Gosched()
+	}
 	go func() { answers <- alone.add(ctx, line) }()
 	for lines := 0; lines == 0; runtime.Gosched() { // until it stands in the queue
 		alone.mu.Lock()
@@ -55,7 +65,10 @@ func TestAuditLinesWaitForEachOther(t *testing.T) {
 
 	short := newAuditor(host.db, slog.New(slog.DiscardHandler), time.Millisecond)
 	defer short.close()
-	short.expect() // and it never comes
+	go short.before(func() error { <-never; return nil }) // and it never comes
+	for short.expected.Load() < 1 {
+		runtime.Gosched()
+	}
 	if err := short.add(ctx, line); err != nil {
 		t.Error(err)
 	}

@@ -30,18 +30,19 @@ func (h *Host) read(r *http.Request, l look, fn func(tx db.Tx, a access) error) 
 	if err != nil {
 		return nil, err
 	}
-	h.audit.expect()
-	err = h.db.Read(r.Context(), func(tx db.Tx) error {
-		a, err := h.authorize(tx, c, l.resourceType, l.permission, false)
-		if err != nil {
-			return err
-		}
-		if l.resourceType != "*" && !profile.Supports(l.resourceType) {
-			return &record.Error{Code: record.UnsupportedResourceType, Field: clip(l.resourceType, 64), Detail: "this record holds " + strings.Join(profile.Types(), ", ")}
-		}
-		return fn(tx, a)
+	err = h.audit.before(func() error {
+		return h.db.Read(r.Context(), func(tx db.Tx) error {
+			a, err := h.authorize(tx, c, l.resourceType, l.permission, false)
+			if err != nil {
+				return err
+			}
+			if l.resourceType != "*" && !profile.Supports(l.resourceType) {
+				return &record.Error{Code: record.UnsupportedResourceType, Field: clip(l.resourceType, 64), Detail: "this record holds " + strings.Join(profile.Types(), ", ")}
+			}
+			return fn(tx, a)
+		})
 	})
-	if err := h.audit.addExpected(r.Context(), h.note(c, l.action, clip(l.target, 120), "", err)); err != nil {
+	if err := h.audit.add(r.Context(), h.note(c, l.action, clip(l.target, 120), "", err)); err != nil {
 		return c, err
 	}
 	return c, err
