@@ -449,3 +449,27 @@ func TestKeyCache(t *testing.T) {
 		}
 	}
 }
+
+// The nonces of one second are one, and those of the seconds before stay good,
+// whether they are remembered or not, until their time is over.
+func TestNoncesOfSeveralSeconds(t *testing.T) {
+	n := NewNonces()
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	var made []string
+	for i := range 4 {
+		made = append(made, n.New(at(i)))
+		if again := n.New(at(i).Add(time.Millisecond)); again != made[i] || i > 0 && made[i] == made[i-1] {
+			t.Errorf("second %d: %q and %q", i, made[i], again)
+		}
+	}
+	for i, nonce := range made {
+		if !n.Valid(nonce, at(i+120)) || n.Valid(nonce, at(i+121)) {
+			t.Errorf("second %d: good for another time than two minutes", i)
+		}
+		for _, wrong := range []string{NewNonces().New(at(i)), nonce[:len(nonce)-1], nonce + "A", nonce + "\n", ""} {
+			if n.Valid(wrong, at(i)) {
+				t.Errorf("%q passes", wrong)
+			}
+		}
+	}
+}

@@ -207,3 +207,9 @@ func hashText(data []byte) string {
 	sum := sha256.Sum256(data)
 	return encodeBase64(sum[:])
 }
+
+// hashString is hashText of a string; what is not long is copied to the stack.
+func hashString(s string) string {
+	var room [1 << 10]byte
+	return hashText(append(room[:0], s...))
+}

@@ -90,7 +90,7 @@ func (c *KeyCache) ReadReceipt(receipt string) (Receipt, error) {
 
 // ReceiptHash returns what the next receipt of the record carries as prev: the
 // base64url SHA-256 of the receipt as it was signed.
-func ReceiptHash(receipt string) string { return hashText([]byte(receipt)) }
+func ReceiptHash(receipt string) string { return hashString(receipt) }
 
 // Covers reports whether r is the receipt of this very operation: same record,
 // client, operation and fingerprint. The error is an *[Error] with

@@ -64,8 +64,14 @@ func newTokenCache() *tokenCache {
 	return &tokenCache{old: map[[32]byte]record.Token{}, new: map[[32]byte]record.Token{}}
 }
 
+// hashToken copies a token of usual length to the stack only.
+func hashToken(token string) [32]byte {
+	var room [1 << 10]byte
+	return sha256.Sum256(append(room[:0], token...))
+}
+
 func (c *tokenCache) get(token string, now time.Time) (record.Token, bool) {
-	key := sha256.Sum256([]byte(token))
+	key := hashToken(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t, ok := c.new[key]
@@ -76,7 +82,7 @@ func (c *tokenCache) get(token string, now time.Time) (record.Token, bool) {
 }
 
 func (c *tokenCache) put(token string, t record.Token) {
-	key := sha256.Sum256([]byte(token))
+	key := hashToken(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.new) >= maxCachedTokens {

@@ -423,13 +423,16 @@ func (h *Host) storeVersion(tx db.Tx, rk int64, v record.Receipt, updated, rid i
 	if content == nil {
 		return nil
 	}
+	args = db.Args{"rk": rk, "type": v.Type, "rid": rid}
 	for _, t := range resource.Index.Tokens {
-		if _, err := tx.Exec("tokens_insert", db.Args{"rk": rk, "type": v.Type, "param": t.Param, "value": t.Value, "rid": rid, "system": t.System}); err != nil {
+		args["param"], args["value"], args["system"] = t.Param, t.Value, t.System
+		if _, err := tx.Exec("tokens_insert", args); err != nil {
 			return err
 		}
 	}
 	for _, d := range resource.Index.Dates {
-		if _, err := tx.Exec("dates_insert", db.Args{"rid": rid, "param": d.Param, "from": d.From, "to": d.To}); err != nil {
+		args["param"], args["from"], args["to"] = d.Param, d.From, d.To
+		if _, err := tx.Exec("dates_insert", args); err != nil {
 			return err
 		}
 	}
