@@ -2,6 +2,8 @@ package record
 
 import (
 	"bytes"
+	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,6 +27,30 @@ func FuzzCanonical(f *testing.F) {
 		}
 		if !jsontext.Value(data).IsValid() {
 			t.Fatalf("accepted what is not JSON: %q", data)
+		}
+	})
+}
+
+// ParseJSON refuses what CheckJSON refuses, in the same words, and finds what
+// encoding/json finds.
+func FuzzParseJSON(f *testing.F) {
+	for _, seed := range []string{`{"b":1.10,"a":[null,true,false,"\u00e9",{}],"":[]}`, ` -0 `, `1E+2`, `"\ud83d\ude00"`, `{"a":1,"a":2}`, `{"a":1} 2`, `[1,`, `{"a"`, `{"a":}`, `["\ud83d"]`, ``, "\xff", `[[[[[[[[[[0]]]]]]]]]]`, `[1,2,3,4,5,6,7,8,9,10,11]`} {
+		f.Add([]byte(seed))
+	}
+	limits := Limits{Depth: 8, Values: 10}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := ParseJSON(data, limits)
+		if checked := CheckJSON(data, limits); (err == nil) != (checked == nil) || err != nil && err.Error() != checked.Error() {
+			t.Fatalf("%q: %v, and CheckJSON: %v", data, err, checked)
+		}
+		if err != nil {
+			return
+		}
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.UseNumber()
+		var want any
+		if err := dec.Decode(&want); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q is %#v, not %#v, %v", data, got, want, err)
 		}
 	})
 }

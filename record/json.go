@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"crypto/sha256"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,33 +41,106 @@ func (l Limits) withDefaults() Limits {
 // second value behind it. The error is an *[Error] with [InvalidMessage], and
 // its field is the JSON pointer of the place.
 func CheckJSON(data []byte, limits Limits) error {
+	s, err := newScanner(data, limits)
+	for err == nil {
+		if _, err = s.next(); err == nil && s.dec.StackDepth() == 0 {
+			return s.end()
+		}
+	}
+	return err
+}
+
+// ParseJSON reads one JSON value with [CheckJSON]'s strictness, in one pass: nil,
+// bool, string, [encoding/json.Number] with the digits as they stand, []any and
+// map[string]any.
+func ParseJSON(data []byte, limits Limits) (any, error) {
+	s, err := newScanner(data, limits)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.value()
+	if err == nil {
+		err = s.end()
+	}
+	return v, err
+}
+
+// scanner reads the tokens of one JSON value and holds it to its limits.
+type scanner struct {
+	dec    *jsontext.Decoder
+	limits Limits
+	values int
+}
+
+func newScanner(data []byte, limits Limits) (*scanner, error) {
 	limits = limits.withDefaults()
 	if len(data) > limits.Bytes {
-		return failf(InvalidMessage, "", "the JSON has %d bytes; the limit is %d", len(data), limits.Bytes)
+		return nil, failf(InvalidMessage, "", "the JSON has %d bytes; the limit is %d", len(data), limits.Bytes)
 	}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(data))
-	values := 0
-	for {
-		if _, err := dec.ReadToken(); err != nil {
-			if errors.Is(err, io.EOF) && values > 0 {
-				return nil
-			}
-			return jsonError(dec, err)
-		}
-		if values++; values > 2*limits.Values { // a member is a name and a value
-			return failf(InvalidMessage, string(dec.StackPointer()), "the JSON has too many values; the limit is %d", limits.Values)
-		}
-		if dec.StackDepth() > limits.Depth {
-			return failf(InvalidMessage, "", "the JSON is nested too deeply; the limit is %d", limits.Depth)
-		}
-		if dec.StackDepth() == 0 {
-			// One value is complete: only space may follow.
-			if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-				return failf(InvalidMessage, "", "something follows the JSON value")
-			}
-			return nil
-		}
+	return &scanner{dec: jsontext.NewDecoder(bytes.NewBuffer(data)), limits: limits}, nil
+}
+
+func (s *scanner) next() (jsontext.Token, error) {
+	token, err := s.dec.ReadToken()
+	if err != nil {
+		return token, jsonError(s.dec, err)
 	}
+	if s.values++; s.values > 2*s.limits.Values { // a member is a name and a value
+		return token, failf(InvalidMessage, string(s.dec.StackPointer()), "the JSON has too many values; the limit is %d", s.limits.Values)
+	}
+	if s.dec.StackDepth() > s.limits.Depth {
+		return token, failf(InvalidMessage, "", "the JSON is nested too deeply; the limit is %d", s.limits.Depth)
+	}
+	return token, nil
+}
+
+// end wants nothing but space behind the value.
+func (s *scanner) end() error {
+	if _, err := s.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return failf(InvalidMessage, "", "something follows the JSON value")
+	}
+	return nil
+}
+
+func (s *scanner) value() (any, error) {
+	token, err := s.next()
+	if err != nil {
+		return nil, err
+	}
+	switch token.Kind() {
+	case jsontext.KindBeginObject:
+		members := map[string]any{}
+		for s.dec.PeekKind() != jsontext.KindEndObject {
+			token, err := s.next()
+			if err != nil {
+				return nil, err
+			}
+			name := token.String()
+			if members[name], err = s.value(); err != nil {
+				return nil, err
+			}
+		}
+		_, err = s.next()
+		return members, err
+	case jsontext.KindBeginArray:
+		list := []any{}
+		for s.dec.PeekKind() != jsontext.KindEndArray {
+			item, err := s.value()
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, item)
+		}
+		_, err = s.next()
+		return list, err
+	case jsontext.KindString:
+		return token.String(), nil
+	case jsontext.KindNumber:
+		return stdjson.Number(token.String()), nil
+	case jsontext.KindTrue, jsontext.KindFalse:
+		return token.Bool(), nil
+	}
+	return nil, nil
 }
 
 // jsonError turns a decoder's error into one with a place and without content.

@@ -220,18 +220,13 @@ func (p *Profile) Validate(data []byte, check Check) (*Resource, error) {
 
 // parse reads the resource for checking, with numbers as their digits.
 func parse(data []byte, limits record.Limits) (object, error) {
-	if err := record.CheckJSON(data, limits); err != nil {
-		var e *record.Error
-		if errors.As(err, &e) {
-			return nil, &record.Error{Code: record.InvalidResource, Shape: true, Field: e.Field, Detail: e.Detail}
-		}
-		return nil, err
+	v, err := record.ParseJSON(data, limits)
+	var e *record.Error
+	if errors.As(err, &e) {
+		return nil, &record.Error{Code: record.InvalidResource, Shape: true, Field: e.Field, Detail: e.Detail}
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return nil, &record.Error{Code: record.InvalidResource, Shape: true, Detail: "not valid JSON"}
+	if err != nil {
+		return nil, err
 	}
 	root, ok := v.(object)
 	if !ok {
