@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -88,11 +89,25 @@ type element struct {
 // definition is a type's elements and what must be there.
 type definition struct {
 	elements map[string]element
-	// required has for each required element, or group of a choice, the names
+	// required has each required element, or group of a choice, with the names
 	// of which one must be there; choices has the groups of which at most one
-	// may be.
-	required map[string][]string
-	choices  map[string][]string
+	// may be. Both are sorted.
+	required []group
+	choices  []group
+}
+
+// group is an element, or a choice ([x]) with its elements.
+type group struct {
+	name     string
+	elements []string
+}
+
+func sortedGroups(m map[string][]string) []group {
+	list := make([]group, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, group{name, m[name]})
+	}
+	return list
 }
 
 type codeSet struct {
@@ -134,18 +149,18 @@ func Load() (*Profile, error) {
 	}
 	p.codes = tables.Codes
 	for name, elements := range tables.Types {
-		d := definition{elements: elements, required: map[string][]string{}, choices: map[string][]string{}}
+		required, choices := map[string][]string{}, map[string][]string{}
 		for leaf, row := range elements {
 			group := leaf
 			if row.Choice != "" {
 				group = row.Choice
-				d.choices[group] = append(d.choices[group], leaf)
+				choices[group] = append(choices[group], leaf)
 			}
 			if row.Min > 0 {
-				d.required[group] = append(d.required[group], leaf)
+				required[group] = append(required[group], leaf)
 			}
 		}
-		p.definitions[name] = d
+		p.definitions[name] = definition{elements, sortedGroups(required), sortedGroups(choices)}
 	}
 	for name := range p.rules {
 		if _, ok := p.definitions[name]; !ok {

@@ -163,20 +163,20 @@ func (w *walker) object(typeName, path string, o object) {
 		w.fail(rankContent, record.InvalidResource, path, "ele-1", "an element has a value or children")
 		return
 	}
-	for _, group := range slices.Sorted(maps.Keys(d.required)) {
-		if !slices.ContainsFunc(d.required[group], func(name string) bool { return present(o, name) }) {
-			w.failElement(path, group, "is required")
+	for _, group := range d.required {
+		if !slices.ContainsFunc(group.elements, func(name string) bool { return present(o, name) }) {
+			w.failElement(path, group.name, "is required")
 		}
 	}
-	for _, group := range slices.Sorted(maps.Keys(d.choices)) {
+	for _, group := range d.choices {
 		count := 0
-		for _, name := range d.choices[group] {
+		for _, name := range group.elements {
 			if present(o, name) {
 				count++
 			}
 		}
 		if count > 1 {
-			w.fail(rankContent, record.InvalidResource, path+"."+group+"[x]", "choice", "only one of its types may be there")
+			w.fail(rankContent, record.InvalidResource, path+"."+group.name+"[x]", "choice", "only one of its types may be there")
 		}
 	}
 	for _, r := range w.profile.rules[typeName] {
