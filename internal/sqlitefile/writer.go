@@ -36,6 +36,7 @@ type request struct {
 	op      string
 	fn      func(*Conn) error
 	several bool // fn runs several statements, which stand or fall together
+	sure    bool // likewise, but a failure after the first change is rare
 	joint   *Joint
 	item    any  // for joint, in place of fn
 	soon    bool // the commit need not be flushed
@@ -63,6 +64,16 @@ func (f *File) Write(ctx context.Context, op string, fn func(*Conn) error) error
 func (f *File) WriteOne(ctx context.Context, op string, fn func(*Conn) error) error {
 	r := f.request()
 	r.fn = fn
+	return f.submit(ctx, op, r)
+}
+
+// WriteSure is Write for an fn that either fails before its first change or hardly ever. It saves the
+// savepoint around fn, and with it the copies that SQLite would take of the pages that fn changes: a
+// failure after a change takes back what came before it in the group, and each of those runs again,
+// in a transaction of its own.
+func (f *File) WriteSure(ctx context.Context, op string, fn func(*Conn) error) error {
+	r := f.request()
+	r.fn, r.sure = fn, true
 	return f.submit(ctx, op, r)
 }
 
@@ -128,7 +139,7 @@ func (f *File) submit(ctx context.Context, op string, r *request) error {
 	}
 	err := r.err
 	r.ctx, r.fn, r.joint, r.item, r.err = nil, nil, nil, nil, nil
-	r.several, r.soon = false, false
+	r.several, r.sure, r.soon = false, false, false
 	f.requests.Put(r)
 	return err
 }
@@ -385,6 +396,14 @@ func (f *File) runJoint(list []*request) error {
 func (f *File) run(r *request) error {
 	if r.joint != nil {
 		return f.explain(r.op, f.runJoint([]*request{r}))
+	}
+	if r.sure {
+		before := f.writer.DB.TotalChanges()
+		err := r.fn(f.writer)
+		if err != nil && f.writer.DB.TotalChanges() != before {
+			f.rollback()
+		}
+		return f.explain(r.op, err)
 	}
 	if !r.several {
 		return f.explain(r.op, r.fn(f.writer))

@@ -389,3 +389,49 @@ func TestStatisticsAreKept(t *testing.T) {
 			number(t, c, "select count(*) from sqlite_stat1 where idx = 'by_v'") == 1
 	})
 }
+
+// A sure write that fails before its first change costs the others nothing; one that fails
+// afterwards takes back those before it in the group, and each of them is written alone.
+func TestSureWriteThatFails(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		f, commits := countCommits(t, Options{})
+		execSQL(t, f, "insert into t values (1000, 'there already')")
+		own := errors.New("the caller's own error")
+		const n = 6
+		release, errs, wait := gather(t, f, t.Context(), n, func(i int) error {
+			switch i {
+			case 1:
+				return f.Write(t.Context(), "several", func(c *Conn) error { return errors.Join(insert(i)(c), insert(100+i)(c)) })
+			case 2:
+				return f.WriteSure(t.Context(), "duplicate", insert(1000))
+			case 3:
+				return f.WriteSure(t.Context(), "fails", func(c *Conn) error {
+					if late {
+						must(t, insert(500)(c))
+					}
+					return own
+				})
+			}
+			return f.WriteSure(t.Context(), "sure", func(c *Conn) error { return errors.Join(insert(i)(c), insert(100+i)(c)) })
+		})
+		before := commits.Load()
+		release()
+		wait()
+		for i, err := range errs {
+			if (err != nil) != (i == 2 || i == 3) {
+				t.Errorf("late %v: write %d: %v", late, i, err)
+			}
+		}
+		if !errors.Is(errs[3], own) || !IsConstraint(errs[2]) {
+			t.Errorf("late %v: the errors are others: %v, %v", late, errs[2], errs[3])
+		}
+		// Of the write that kept the writer busy; of the group, or of 0, of 1, and of 4 with 5.
+		want := map[bool]int64{false: 2, true: 4}[late]
+		if got := commits.Load() - before; got != want {
+			t.Errorf("late %v: %d commits, want %d", late, got, want)
+		}
+		if got := number(t, other(t, f.Path()), "select count(*) from t"); got != 1+2*(n-2) {
+			t.Errorf("late %v: %d rows, want %d", late, got, 1+2*(n-2))
+		}
+	}
+}

@@ -132,7 +132,7 @@ func (a *auditor) run() {
 }
 
 func (a *auditor) write(batch []auditRequest) {
-	err := a.db.Write(context.Background(), "audit", func(tx db.Tx) error {
+	err := a.db.WriteSure(context.Background(), "audit", func(tx db.Tx) error {
 		for _, request := range batch {
 			if _, err := tx.Exec("audit_insert", request.entry.args()); err != nil {
 				return err

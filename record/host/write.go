@@ -204,7 +204,7 @@ func (h *Host) doWrite(ctx context.Context, q *write) (done outcome, err error) 
 	defer h.flights.end(flight)
 	var ask []byte
 	for range 3 {
-		err = h.db.Write(ctx, "write a resource", func(tx db.Tx) error {
+		err = h.db.WriteSure(ctx, "write a resource", func(tx db.Tx) error {
 			done, ask, err = h.transact(tx, q)
 			return err
 		})

@@ -55,6 +55,7 @@ func One(tx Tx, name string, args Args, dst ...any) (found bool, err error) {
 // backend is a database.
 type backend interface {
 	write(ctx context.Context, op string, fn func(Tx) error) error
+	writeSure(ctx context.Context, op string, fn func(Tx) error) error
 	read(ctx context.Context, fn func(Tx) error) error
 	ping(ctx context.Context) error
 	close() error
@@ -107,6 +108,12 @@ func (d *DB) Dialect() string { return d.dialect }
 // gives back anew each time. op names the work in errors.
 func (d *DB) Write(ctx context.Context, op string, fn func(Tx) error) error {
 	return d.write(ctx, op, fn)
+}
+
+// WriteSure is Write for an fn that fails before its first change or hardly
+// ever: SQLite then need not be ready to take it back alone.
+func (d *DB) WriteSure(ctx context.Context, op string, fn func(Tx) error) error {
+	return d.writeSure(ctx, op, fn)
 }
 
 // Read runs fn on one snapshot of the database.

@@ -90,6 +90,10 @@ func (d *postgresDB) write(ctx context.Context, op string, fn func(Tx) error) er
 	}
 }
 
+func (d *postgresDB) writeSure(ctx context.Context, op string, fn func(Tx) error) error {
+	return d.write(ctx, op, fn)
+}
+
 func (d *postgresDB) read(ctx context.Context, fn func(Tx) error) error {
 	return pgx.BeginTxFunc(ctx, d.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		return fn(&postgresTx{ctx, tx, d.stmts})

@@ -53,6 +53,10 @@ func (d *sqliteDB) write(ctx context.Context, op string, fn func(Tx) error) erro
 	return d.file.Write(ctx, op, func(conn *sqlitefile.Conn) error { return fn(&sqliteTx{conn, d.stmts}) })
 }
 
+func (d *sqliteDB) writeSure(ctx context.Context, op string, fn func(Tx) error) error {
+	return d.file.WriteSure(ctx, op, func(conn *sqlitefile.Conn) error { return fn(&sqliteTx{conn, d.stmts}) })
+}
+
 func (d *sqliteDB) read(ctx context.Context, fn func(Tx) error) error {
 	return d.file.Read(ctx, func(conn *sqlitefile.Conn) error {
 		if conn.DB.GetAutocommit() { // in memory a read runs inside the writer's transaction
