@@ -376,7 +376,7 @@ func (b *Outbox) settle(q *queued, o outcome, next *queued, then int) (submitted
 		}
 		is.resultText = string(raw)
 	}
-	write := b.file.Write
+	write := b.file.WriteSure
 	if then == keepNext {
 		// A power cut may take this back, and the entry is then as if the answer had been
 		// lost: it is sent again, and the receipt says that it is done. That the next one

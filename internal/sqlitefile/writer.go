@@ -77,12 +77,12 @@ func (f *File) WriteSure(ctx context.Context, op string, fn func(*Conn) error) e
 	return f.submit(ctx, op, r)
 }
 
-// WriteSoon is Write without the disk flush, where nothing else of the group needs it: a power cut
+// WriteSoon is WriteSure without the disk flush, where nothing else of the group needs it: a power cut
 // may take the commit back, as long as no later one has been flushed. A crash of the process takes
 // back nothing.
 func (f *File) WriteSoon(ctx context.Context, op string, fn func(*Conn) error) error {
 	r := f.request()
-	r.fn, r.several, r.soon = fn, true, true
+	r.fn, r.sure, r.soon = fn, true, true
 	return f.submit(ctx, op, r)
 }
 
