@@ -185,6 +185,8 @@ func TrustingClient(pemFile string) (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true) // for the reason that record/client has
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	return &http.Client{Transport: transport}, nil
 }

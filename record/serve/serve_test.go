@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -59,6 +60,67 @@ func TestRunAndStop(t *testing.T) {
 	if text := <-got; text != "done" {
 		t.Errorf("the running request got %q", text)
 	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Requests at the same time have a connection each, over HTTP/1.1, and those
+// that follow use them again.
+func TestTrustingClientKeepsItsConnections(t *testing.T) {
+	const many = 16
+	dir := t.TempDir()
+	cert, err := Certificate(dir, []string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var together sync.WaitGroup // each request waits for the others of its round
+	ctx, cancel := context.WithCancel(context.Background())
+	address, ended := make(chan net.Addr, 1), make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Options{Addr: "127.0.0.1:0", Certificate: cert, Started: func(a net.Addr) { address <- a },
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				together.Done()
+				together.Wait()
+				io.WriteString(w, r.Proto+" "+r.RemoteAddr)
+			})})
+	}()
+	client, err := TrustingClient(filepath.Join(dir, "tls.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "https://" + (<-address).String() + "/"
+	var mu sync.Mutex
+	seen := map[string]int{}
+	for range 3 {
+		together.Add(many)
+		var round sync.WaitGroup
+		for range many {
+			round.Go(func() {
+				answer, err := client.Get(at)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				body, _ := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				mu.Lock()
+				defer mu.Unlock()
+				seen[string(body)]++
+			})
+		}
+		round.Wait()
+	}
+	if len(seen) != many {
+		t.Errorf("%d connections for %d requests at once: %v", len(seen), many, seen)
+	}
+	for connection := range seen {
+		if !strings.HasPrefix(connection, "HTTP/1.1 ") {
+			t.Errorf("it speaks %s", connection)
+		}
+	}
+	client.CloseIdleConnections()
+	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
