@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,9 @@ type benchRig struct {
 	host    *Host
 	record  string
 	clients []*client.Client
+	keys    []*record.Key // of the clients
+	tokens  []string      // likewise, beside those that they get themselves
+	tls     *tls.Config
 }
 
 func newBench(b *testing.B, clients int) *benchRig {
@@ -44,16 +48,18 @@ func newBench(b *testing.B, clients int) *benchRig {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g := &benchRig{host: host, record: made.ID}
+	g := &benchRig{host: host, record: made.ID, tls: server.Client().Transport.(*http.Transport).TLSClientConfig}
 	ref := host.Ref()
 	transport := server.Client().Transport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = clients
 	b.Cleanup(transport.CloseIdleConnections)
 	for range clients {
 		key := record.NewKey()
-		if _, err := host.Grant(ctx, Grant{Record: g.record, Client: key.ID(), Scope: "patient/*.cruds"}); err != nil {
+		grant, err := host.Grant(ctx, Grant{Record: g.record, Client: key.ID(), Scope: "patient/*.cruds"})
+		if err != nil {
 			b.Fatal(err)
 		}
+		g.keys, g.tokens = append(g.keys, key), append(g.tokens, g.token(b, key, grant))
 		k, err := client.New(client.Config{Key: key, Host: &ref, HTTP: &http.Client{Transport: transport}})
 		if err != nil {
 			b.Fatal(err)
