@@ -15,6 +15,9 @@ func FuzzCanonical(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		canonical, err := Canonical(data, Limits{})
+		if checked := CheckJSON(data, Limits{}); (err == nil) != (checked == nil) || err != nil && err.Error() != checked.Error() {
+			t.Fatalf("%q: %v, and CheckJSON: %v", data, err, checked)
+		}
 		if err != nil {
 			if CodeOf(err) != InvalidMessage {
 				t.Fatalf("an error without the code: %v", err)

@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sort"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -85,13 +86,18 @@ func (s *scanner) next() (jsontext.Token, error) {
 	if err != nil {
 		return token, jsonError(s.dec, err)
 	}
+	return token, s.count()
+}
+
+// count counts one more token.
+func (s *scanner) count() error {
 	if s.values++; s.values > 2*s.limits.Values { // a member is a name and a value
-		return token, failf(InvalidMessage, string(s.dec.StackPointer()), "the JSON has too many values; the limit is %d", s.limits.Values)
+		return failf(InvalidMessage, string(s.dec.StackPointer()), "the JSON has too many values; the limit is %d", s.limits.Values)
 	}
 	if s.dec.StackDepth() > s.limits.Depth {
-		return token, failf(InvalidMessage, "", "the JSON is nested too deeply; the limit is %d", s.limits.Depth)
+		return failf(InvalidMessage, "", "the JSON is nested too deeply; the limit is %d", s.limits.Depth)
 	}
-	return token, nil
+	return nil
 }
 
 // end wants nothing but space behind the value.
@@ -186,84 +192,102 @@ func DecodeJSON(data []byte, limits Limits, v any) error {
 // matters, and everything else does: a number's digits stand as they came, so
 // 1.10 and 1.1 differ. Member names are sorted by their UTF-8 bytes.
 func Canonical(data []byte, limits Limits) ([]byte, error) {
-	if err := CheckJSON(data, limits); err != nil {
+	s, err := newScanner(data, limits)
+	if err != nil {
 		return nil, err
 	}
-	dec := jsontext.NewDecoder(bytes.NewBuffer(data))
-	return appendCanonical(make([]byte, 0, len(data)), dec)
+	out, err := s.appendCanonical(make([]byte, 0, len(data)))
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
-func appendCanonical(dst []byte, dec *jsontext.Decoder) ([]byte, error) {
-	switch dec.PeekKind() {
+func (s *scanner) appendCanonical(dst []byte) ([]byte, error) {
+	switch s.dec.PeekKind() {
 	case jsontext.KindBeginObject:
-		return appendCanonicalObject(dst, dec)
+		return s.appendCanonicalObject(dst)
 	case jsontext.KindBeginArray:
-		if _, err := dec.ReadToken(); err != nil {
-			return nil, jsonError(dec, err)
+		if _, err := s.next(); err != nil {
+			return nil, err
 		}
 		dst = append(dst, '[')
-		for first := true; dec.PeekKind() != jsontext.KindEndArray; first = false {
+		for first := true; s.dec.PeekKind() != jsontext.KindEndArray; first = false {
 			if !first {
 				dst = append(dst, ',')
 			}
 			var err error
-			if dst, err = appendCanonical(dst, dec); err != nil {
+			if dst, err = s.appendCanonical(dst); err != nil {
 				return nil, err
 			}
 		}
-		_, err := dec.ReadToken()
+		_, err := s.next()
 		return append(dst, ']'), err
-	case jsontext.KindString:
-		token, err := dec.ReadToken()
-		if err != nil {
-			return nil, jsonError(dec, err)
+	default: // strings, numbers and literals
+		value, err := s.dec.ReadValue()
+		if err == nil {
+			err = s.count()
+		} else {
+			err = jsonError(s.dec, err)
 		}
-		return jsontext.AppendQuote(dst, token.String())
-	default: // numbers and literals, byte for byte
-		value, err := dec.ReadValue()
 		if err != nil {
-			return nil, jsonError(dec, err)
+			return nil, err
 		}
-		return append(dst, value...), nil
+		if bytes.IndexByte(value, '\\') < 0 {
+			return append(dst, value...), nil // only what is escaped can be written in two ways
+		}
+		text, err := jsontext.AppendUnquote(nil, value)
+		if err != nil {
+			return nil, fmt.Errorf("record: unquote a string: %w", err)
+		}
+		return jsontext.AppendQuote(dst, text)
 	}
 }
 
-func appendCanonicalObject(dst []byte, dec *jsontext.Decoder) ([]byte, error) {
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, jsonError(dec, err)
+func (s *scanner) appendCanonicalObject(dst []byte) ([]byte, error) {
+	if _, err := s.next(); err != nil {
+		return nil, err
 	}
+	dst = append(dst, '{')
+	// The members are written in the order in which they come, each with a comma.
 	type member struct {
-		name  string
-		value []byte
+		name     string
+		from, to int
 	}
 	var members []member
-	for dec.PeekKind() != jsontext.KindEndObject {
-		name, err := dec.ReadToken()
+	start := len(dst)
+	for s.dec.PeekKind() != jsontext.KindEndObject {
+		name, err := s.next()
 		if err != nil {
-			return nil, jsonError(dec, err)
-		}
-		m := member{name: name.String()}
-		if m.value, err = appendCanonical(nil, dec); err != nil {
 			return nil, err
 		}
-		members = append(members, m)
-	}
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, jsonError(dec, err)
-	}
-	sort.Slice(members, func(i, j int) bool { return members[i].name < members[j].name })
-	dst = append(dst, '{')
-	for i, m := range members {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		var err error
+		m := member{name: name.String(), from: len(dst)}
 		if dst, err = jsontext.AppendQuote(dst, m.name); err != nil {
 			return nil, fmt.Errorf("record: quote a member name: %w", err)
 		}
-		dst = append(append(dst, ':'), m.value...)
+		if dst, err = s.appendCanonical(append(dst, ':')); err != nil {
+			return nil, err
+		}
+		dst = append(dst, ',')
+		m.to = len(dst)
+		members = append(members, m)
 	}
-	return append(dst, '}'), nil
+	if _, err := s.next(); err != nil {
+		return nil, err
+	}
+	byName := func(a, b member) int { return strings.Compare(a.name, b.name) }
+	if !slices.IsSortedFunc(members, byName) {
+		written := bytes.Clone(dst[start:])
+		slices.SortFunc(members, byName)
+		dst = dst[:start]
+		for _, m := range members {
+			dst = append(dst, written[m.from-start:m.to-start]...)
+		}
+	}
+	return append(bytes.TrimSuffix(dst, []byte{','}), '}'), nil
 }
 
 // Digest returns the base64url SHA-256 of the [Canonical] form: two documents
