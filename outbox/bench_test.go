@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,6 +50,8 @@ func BenchmarkFlush(b *testing.B) {
 	for _, away := range []time.Duration{0, 5 * time.Millisecond} {
 		b.Run(fmt.Sprintf("away=%v", away), func(b *testing.B) {
 			const turn = 64
+			room := make([]byte, 32<<20) // as the command `holdfast host` has, for the Host that runs in this process
+			defer runtime.KeepAlive(room)
 			w := newWorld(b)
 			k := w.client()
 			q := w.open(k, func(o *Options) { o.Parallel = turn })
