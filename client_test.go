@@ -141,8 +141,8 @@ func TestWatchYieldsEachChange(t *testing.T) {
 
 // Changes within one millisecond, which updated_at does not tell apart, are seen all the same.
 func TestWatchSeesChangesOfOneMillisecond(t *testing.T) {
-	still := time.UnixMilli(1767323045000)
-	store := newStore(t, sqlite.WithClock(func() time.Time { return still }))
+	still := newClock()
+	store := newStore(t, sqlite.WithClock(still.Now))
 	client := holdfast.NewClient(store)
 	ctx := deadline(t)
 	task := submitMany(t, client, "job", 1)[0]
@@ -155,26 +155,29 @@ func TestWatchSeesChangesOfOneMillisecond(t *testing.T) {
 		if now.Progress != nil {
 			p = *now.Progress
 		}
-		seen = append(seen, fmt.Sprintf("%s %d %v", now.Status, now.Attempt, p))
+		seen = append(seen, fmt.Sprintf("%s %d %v +%v", now.Status, now.Attempt, p, now.RunAt.Sub(now.CreatedAt)))
 		switch len(seen) {
-		case 1:
-			claimN(t, store, "w", 1)
+		case 1: // claimed and put back between two looks
+			_, err = store.Release(ctx, claimN(t, store, "w", 1)[0], time.Hour)
+			still.Move(time.Hour)
 		case 2:
+			claimN(t, store, "w", 1)
+		case 3:
 			p = 0.5
 			err = store.Progress(ctx, now, &p, "")
-		case 3:
+		case 4:
 			p = 0.75
 			err = store.Progress(ctx, now, &p, "")
-		case 4:
-			_, err = store.Cancel(ctx, task.ID)
 		case 5:
+			_, err = store.Cancel(ctx, task.ID)
+		case 6:
 			_, err = store.Complete(ctx, now, nil)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := strings.Join(seen, ", "); got != "queued 0 0, running 1 0, running 1 0.5, running 1 0.75, running 1 0.75, canceled 1 0.75" {
+	if got := strings.Join(seen, ", "); got != "queued 0 0 +0s, queued 0 0 +1h0m0s, running 1 0 +1h0m0s, running 1 0.5 +1h0m0s, running 1 0.75 +1h0m0s, running 1 0.75 +1h0m0s, canceled 1 0.75 +1h0m0s" {
 		t.Error(got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"time"
 )
 
@@ -129,7 +130,8 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*Task, error] {
 				yield(nil, err)
 				return
 			}
-			if last == nil || changed(last, t) {
+			// All of it is compared: updated_at does not tell apart what happens within a millisecond.
+			if last == nil || !reflect.DeepEqual(last, t) {
 				if !yield(t, nil) || t.Status.Terminal() {
 					return
 				}
@@ -141,13 +143,6 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[*Task, error] {
 			}
 		}
 	}
-}
-
-// changed tells whether two states of a task differ in what a watcher may want to see. updated_at alone
-// does not tell apart what happens within a millisecond.
-func changed(a, b *Task) bool {
-	return !a.UpdatedAt.Equal(b.UpdatedAt) || a.Status != b.Status || a.Attempt != b.Attempt || a.Message != b.Message || !a.CancelRequestedAt.Equal(b.CancelRequestedAt) ||
-		(a.Progress == nil) != (b.Progress == nil) || a.Progress != nil && *a.Progress != *b.Progress
 }
 
 // Call submits a task, waits for its end, and decodes its result into out (nil if it does not
