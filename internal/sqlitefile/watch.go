@@ -3,6 +3,7 @@ package sqlitefile
 import (
 	"context"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 
 // watch tells when somebody else committed. It works only while somebody is listening: the operating
 // system notifies of changes of the WAL, and SQLite's data_version tells whether they were commits.
-// Where notification cannot be had it asks every pollEvery.
+// Where notification cannot be had, or cannot be relied on, it asks every pollEvery, else every lookEvery.
 type watch struct {
 	f *File
 
@@ -25,6 +26,7 @@ type watch struct {
 
 const (
 	pollEvery = 250 * time.Millisecond
+	lookEvery = time.Second
 	// restBetween bounds how often a busy file is asked.
 	restBetween = time.Millisecond
 	// settle is how long after the last notification the question is repeated, at growing distances:
@@ -125,18 +127,22 @@ func (w *watch) run(ctx context.Context) {
 		}
 	}
 	var events chan fsnotify.Event
+	rarely := pollEvery
 	if n, err := fsnotify.NewWatcher(); err == nil {
 		defer n.Close()
 		// The WAL stays the same file while anybody has the database open.
 		if n.Add(filepath.Clean(w.f.path)+"-wal") == nil {
 			events = n.Events
+			if runtime.GOOS != "windows" { // which may tell of a write only when it reaches the disk
+				rarely = lookEvery
+			}
 			go func() {
 				for range n.Errors { // an overflow is one more reason to ask, which the timer does
 				}
 			}()
 		}
 	}
-	timer := time.NewTimer(pollEvery)
+	timer := time.NewTimer(rarely)
 	defer timer.Stop()
 	next := restBetween
 	for {
@@ -156,7 +162,7 @@ func (w *watch) run(ctx context.Context) {
 		case <-w.resume:
 		case <-timer.C:
 			if next *= 2; next > settle {
-				next = pollEvery
+				next = rarely
 			}
 		case <-events:
 			// Notifications come in crowds; a short rest turns a crowd into few questions.
