@@ -11,6 +11,7 @@ create table if not exists queue_format (
 ) strict;
 
 -- position is the entry's place in its lane: its own sequence, or that of the entry that it replaces.
+-- The check of state is no "in": of more than two words SQLite makes a table each time that it checks.
 -- unsure is 1 while the Host may have done the write without our knowing. Times are milliseconds since 1970. mac authenticates
 -- the row where the application gave a key; see seal.go.
 create table if not exists queue (
@@ -21,7 +22,7 @@ create table if not exists queue (
   position integer not null,
   intent text not null,
   digest text not null,
-  state text not null check (state in ('pending', 'submitted', 'committed', 'conflicted', 'rejected', 'discarded', 'quarantined')),
+  state text not null check (state = 'pending' or state = 'submitted' or state = 'committed' or state = 'conflicted' or state = 'rejected' or state = 'discarded' or state = 'quarantined'),
   waits integer default 1,
   result text,
   error text,
