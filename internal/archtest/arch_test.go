@@ -45,14 +45,15 @@ var rules = map[string]rule{
 	"dashboard":    {ours: []string{".", "outbox"}, never: cli},
 
 	// What both ends say, and the client's end, stand on no database; those that keep records take either.
-	"record":                 {never: slices.Concat(cli, drivers)},
-	"record/profile":         {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
-	"record/internal/splice": {ours: []string{}, never: slices.Concat(web, cli, drivers)},
-	"record/internal/db":     {ours: []string{"internal/sqlitefile", "internal/sqltext"}, never: cli},
-	"record/directory":       {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
-	"record/client":          {ours: []string{"record", "record/directory"}, never: slices.Concat(cli, drivers)},
-	"record/plainfhir":       {ours: []string{"record", "record/internal/splice"}, never: slices.Concat(cli, drivers)},
-	"record/serve":           {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record":                    {never: slices.Concat(cli, drivers)},
+	"record/profile":            {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record/internal/splice":    {ours: []string{}, never: slices.Concat(web, cli, drivers)},
+	"record/internal/transport": {ours: []string{}, never: slices.Concat(cli, drivers)},
+	"record/internal/db":        {ours: []string{"internal/sqlitefile", "internal/sqltext"}, never: cli},
+	"record/directory":          {ours: []string{"record"}, never: slices.Concat(cli, drivers)},
+	"record/client":             {ours: []string{"record", "record/directory", "record/internal/transport"}, never: slices.Concat(cli, drivers)},
+	"record/plainfhir":          {ours: []string{"record", "record/internal/splice"}, never: slices.Concat(cli, drivers)},
+	"record/serve":              {ours: []string{"record", "record/internal/transport"}, never: slices.Concat(cli, drivers)},
 
 	"record/directory/service": {ours: []string{"record", "record/directory", "record/internal/db"}, never: cli},
 	// A move is a task.

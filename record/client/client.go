@@ -28,6 +28,7 @@ import (
 
 	"github.com/eda94727/holdfast/record"
 	"github.com/eda94727/holdfast/record/directory"
+	"github.com/eda94727/holdfast/record/internal/transport"
 )
 
 // Config is what a Client needs: Key, and either Pin with StateDir, or Host.
@@ -114,11 +115,7 @@ func New(c Config) (*Client, error) {
 	if c.HTTP != nil {
 		k.http = *c.HTTP
 	} else {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConnsPerHost = 64
-		transport.Protocols = new(http.Protocols)
-		transport.Protocols.SetHTTP1(true)
-		k.http.Transport = transport
+		k.http.Transport = transport.New()
 	}
 	// A token is bound to the Host that it was made for, and must not travel.
 	k.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/eda94727/holdfast/record"
+	"github.com/eda94727/holdfast/record/internal/transport"
 )
 
 // Options for [Run]. Handler, and Addr or Listener, must be set.
@@ -183,10 +184,7 @@ func TrustingClient(pemFile string) (*http.Client, error) {
 	if !roots.AppendCertsFromPEM(data) {
 		return nil, fmt.Errorf("serve: %s holds no certificate in PEM form", pemFile)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 64
-	transport.Protocols = new(http.Protocols)
-	transport.Protocols.SetHTTP1(true) // for the reason that record/client has
-	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	return &http.Client{Transport: transport}, nil
+	t := transport.New()
+	t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return &http.Client{Transport: t}, nil
 }
