@@ -35,7 +35,7 @@ func (b *Outbox) Enqueue(ctx context.Context, intent record.Intent) (operationID
 		}
 	}
 	// All but the first entry of a patient are one single statement.
-	if err = b.file.WriteOne(ctx, "enqueue", fn(false)); errors.Is(err, errNoRoute) {
+	if err = b.file.WriteSure(ctx, "enqueue", fn(false)); errors.Is(err, errNoRoute) {
 		err = b.file.Write(ctx, "enqueue", fn(true))
 	}
 	if err != nil {

@@ -102,7 +102,7 @@ func (b *Outbox) follow(ctx context.Context, r route, document, address string) 
 		return err
 	}
 	b.step("between the client's state and the route")
-	err = b.file.WriteOne(ctx, "change route", func(c *sqlitefile.Conn) error {
+	err = b.file.WriteSure(ctx, "change route", func(c *sqlitefile.Conn) error {
 		_, err := run(c, updateRoute, r.patient, l.Host.ID, generation(l.Generation), address)
 		return err
 	})
@@ -132,7 +132,7 @@ func (b *Outbox) settleRoute(ctx context.Context, r route) error {
 	if !known {
 		return b.followDirectory(ctx, r)
 	}
-	return b.file.WriteOne(ctx, "settle route", func(c *sqlitefile.Conn) error {
+	return b.file.WriteSure(ctx, "settle route", func(c *sqlitefile.Conn) error {
 		_, err := run(c, updateRoute, r.patient, place.Host.ID, generation(place.Generation), orNull(place.Address))
 		return err
 	})

@@ -332,7 +332,7 @@ func (b *Outbox) unsureAfter(code record.Code, before bool) bool {
 // submit puts submitted on disk before anything is sent (F3). It tells whether the
 // entry was pending still.
 func (b *Outbox) submit(ctx context.Context, e Entry) (ok bool, err error) {
-	err = b.file.WriteOne(ctx, "submit", func(c *sqlitefile.Conn) (err error) {
+	err = b.file.WriteSure(ctx, "submit", func(c *sqlitefile.Conn) (err error) {
 		ok, err = b.put(c, e, e.submitted())
 		return err
 	})
@@ -425,7 +425,7 @@ func (b *Outbox) note(e Entry, o outcome) error {
 	if is.State == e.State && is.Code == e.Code && is.Detail == e.Detail {
 		return nil
 	}
-	err := b.file.WriteOne(context.Background(), "note", func(c *sqlitefile.Conn) error { _, err := b.put(c, e, is); return err })
+	err := b.file.WriteSure(context.Background(), "note", func(c *sqlitefile.Conn) error { _, err := b.put(c, e, is); return err })
 	if err == nil {
 		b.events.tell(is)
 	}

@@ -158,7 +158,7 @@ func (d *dialect) Query(ctx context.Context, stmt holdfast.Statement, each func(
 	}
 	write := d.file.Write
 	if len(rows) == 1 {
-		write = d.file.WriteOne
+		write = d.file.WriteSure
 	}
 	if err := write(ctx, string(stmt), run); err != nil {
 		return translate(err)

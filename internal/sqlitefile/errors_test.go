@@ -163,7 +163,7 @@ func TestFullDisk(t *testing.T) {
 	k := 0
 	var err error
 	for ; err == nil && k < 1000; k++ {
-		err = f.WriteOne(t.Context(), "submit", big(k))
+		err = f.WriteSure(t.Context(), "submit", big(k))
 	}
 	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "free some space") || !strings.Contains(err.Error(), f.Path()) {
 		t.Fatalf("the error is %v, want that the disk is full, the path and the remedy", err)
@@ -177,7 +177,7 @@ func TestFullDisk(t *testing.T) {
 		if i == 2 {
 			return f.Write(t.Context(), "submit", func(c *Conn) error { return errors.Join(insert(2002)(c), big(3000)(c)) })
 		}
-		return f.WriteOne(t.Context(), "submit", insert(2000+10*i))
+		return f.WriteSure(t.Context(), "submit", insert(2000+10*i))
 	})
 	release()
 	wait()
@@ -191,7 +191,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	// And when there is room again, all is well.
 	limit(100_000)
-	must(t, f.WriteOne(t.Context(), "submit", big(4000)))
+	must(t, f.WriteSure(t.Context(), "submit", big(4000)))
 }
 
 func TestHolderIsNamed(t *testing.T) {
@@ -216,7 +216,7 @@ sys.stdin.read()
 	if _, err := out.Read(make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
-	err = f.WriteOne(t.Context(), "submit", insert(1))
+	err = f.WriteSure(t.Context(), "submit", insert(1))
 	var busy *BusyError
 	if !errors.As(err, &busy) {
 		t.Fatalf("the error is %v, want a BusyError", err)

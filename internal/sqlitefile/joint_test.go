@@ -29,7 +29,7 @@ func TestJointWritesShareStatements(t *testing.T) {
 	release, errs, wait := gather(t, f, t.Context(), 40, func(i int) error {
 		switch {
 		case i == 23:
-			return f.WriteOne(t.Context(), "alone", insert(i))
+			return f.WriteSure(t.Context(), "alone", insert(i))
 		case i >= 37:
 			return f.WriteJoint(t.Context(), "another", second, i)
 		}
@@ -89,7 +89,7 @@ func TestJointWriteThatEndsTheTransaction(t *testing.T) {
 	}}
 	release, errs, wait := gather(t, f, t.Context(), 9, func(i int) error {
 		if i == 0 {
-			return f.WriteOne(t.Context(), "before", insert(i))
+			return f.WriteSure(t.Context(), "before", insert(i))
 		}
 		return f.WriteJoint(t.Context(), "joint", j, i)
 	})

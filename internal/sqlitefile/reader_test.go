@@ -160,7 +160,7 @@ func TestMemory(t *testing.T) {
 	f, err := Open(t.Context(), Memory, Options{})
 	must(t, err)
 	execSQL(t, f, "create table t (k integer primary key, v text)")
-	must(t, f.WriteOne(t.Context(), "insert", insert(1)))
+	must(t, f.WriteSure(t.Context(), "insert", insert(1)))
 	var n int64
 	must(t, f.Read(t.Context(), func(c *Conn) (err error) { n, err = c.count(); return err }))
 	if n != 1 {
@@ -194,7 +194,7 @@ func TestWALStaysBoundedUnderLoad(t *testing.T) {
 				if k > rows {
 					return
 				}
-				if err := f.WriteOne(t.Context(), "insert", func(c *Conn) error {
+				if err := f.WriteSure(t.Context(), "insert", func(c *Conn) error {
 					s, err := c.Stmt(wideQuery)
 					if err != nil {
 						return err

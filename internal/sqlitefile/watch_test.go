@@ -24,7 +24,7 @@ func childCommits(path string) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		k, err := strconv.Atoi(in.Text())
 		if err == nil {
-			err = f.WriteOne(context.Background(), "insert", insert(k))
+			err = f.WriteSure(context.Background(), "insert", insert(k))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -131,7 +131,7 @@ func TestChangesTellOfThisProcess(t *testing.T) {
 	changes, cancel := f.Changes()
 	defer cancel()
 	for k := range 5 {
-		must(t, f.WriteOne(t.Context(), "insert", insert(k)))
+		must(t, f.WriteSure(t.Context(), "insert", insert(k)))
 		sees(t, f, changes, k)
 	}
 }
@@ -140,7 +140,7 @@ func TestCloseEndsTheWatch(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	f := openTest(t, Options{})
 	_, cancel := f.Changes()
-	must(t, f.WriteOne(t.Context(), "insert", insert(1)))
+	must(t, f.WriteSure(t.Context(), "insert", insert(1)))
 	must(t, f.Close())
 	goleak.VerifyNone(t, before)
 	cancel()

@@ -32,18 +32,17 @@ const (
 
 // request is one write that waits for the writer.
 type request struct {
-	ctx     context.Context
-	op      string
-	fn      func(*Conn) error
-	several bool // fn runs several statements, which stand or fall together
-	sure    bool // likewise, but a failure after the first change is rare
-	joint   *Joint
-	item    any  // for joint, in place of fn
-	soon    bool // the commit need not be flushed
-	since   time.Time
-	state   atomic.Int32
-	err     error
-	done    chan struct{} // capacity 1, so that the writer never waits for a caller
+	ctx       context.Context
+	op        string
+	fn        func(*Conn) error
+	savepoint bool // fn may fail after a change, which is then taken back alone
+	joint     *Joint
+	item      any  // for joint, in place of fn
+	soon      bool // the commit need not be flushed
+	since     time.Time
+	state     atomic.Int32
+	err       error
+	done      chan struct{} // capacity 1, so that the writer never waits for a caller
 }
 
 // Write runs fn in a write transaction together with whatever else is waiting, and returns after
@@ -55,25 +54,17 @@ type request struct {
 // commit, so that its answer is true.
 func (f *File) Write(ctx context.Context, op string, fn func(*Conn) error) error {
 	r := f.request()
-	r.fn, r.several = fn, true
+	r.fn, r.savepoint = fn, true
 	return f.submit(ctx, op, r)
 }
 
-// WriteOne is Write for an fn that runs one single statement, which is atomic by itself; it saves
-// the savepoint around fn.
-func (f *File) WriteOne(ctx context.Context, op string, fn func(*Conn) error) error {
-	r := f.request()
-	r.fn = fn
-	return f.submit(ctx, op, r)
-}
-
-// WriteSure is Write for an fn that either fails before its first change or hardly ever. It saves the
-// savepoint around fn, and with it the copies that SQLite would take of the pages that fn changes: a
-// failure after a change takes back what came before it in the group, and each of those runs again,
-// in a transaction of its own.
+// WriteSure is Write for an fn that either fails before its first change or hardly ever; one single
+// statement, which is atomic by itself, is such an fn. It saves the savepoint around fn, and with it the
+// copies that SQLite would take of the pages that fn changes: a failure after a change takes back what
+// came before it in the group, and each of those runs again, in a transaction of its own.
 func (f *File) WriteSure(ctx context.Context, op string, fn func(*Conn) error) error {
 	r := f.request()
-	r.fn, r.sure = fn, true
+	r.fn = fn
 	return f.submit(ctx, op, r)
 }
 
@@ -82,7 +73,7 @@ func (f *File) WriteSure(ctx context.Context, op string, fn func(*Conn) error) e
 // back nothing.
 func (f *File) WriteSoon(ctx context.Context, op string, fn func(*Conn) error) error {
 	r := f.request()
-	r.fn, r.sure, r.soon = fn, true, true
+	r.fn, r.soon = fn, true
 	return f.submit(ctx, op, r)
 }
 
@@ -96,7 +87,7 @@ type Joint struct {
 
 const maxJoint = 16
 
-// WriteJoint is WriteOne for an item of a Joint.
+// WriteJoint is WriteSure for an item of a Joint.
 func (f *File) WriteJoint(ctx context.Context, op string, j *Joint, item any) error {
 	r := f.request()
 	r.joint, r.item = j, item
@@ -139,7 +130,7 @@ func (f *File) submit(ctx context.Context, op string, r *request) error {
 	}
 	err := r.err
 	r.ctx, r.fn, r.joint, r.item, r.err = nil, nil, nil, nil, nil
-	r.several, r.sure, r.soon = false, false, false
+	r.savepoint, r.soon = false, false
 	f.requests.Put(r)
 	return err
 }
@@ -397,16 +388,13 @@ func (f *File) run(r *request) error {
 	if r.joint != nil {
 		return f.explain(r.op, f.runJoint([]*request{r}))
 	}
-	if r.sure {
+	if !r.savepoint {
 		before := f.writer.DB.TotalChanges()
 		err := r.fn(f.writer)
 		if err != nil && f.writer.DB.TotalChanges() != before {
 			f.rollback()
 		}
 		return f.explain(r.op, err)
-	}
-	if !r.several {
-		return f.explain(r.op, r.fn(f.writer))
 	}
 	if err := f.writer.run(&savepoint); err != nil {
 		return f.explain(r.op, err)

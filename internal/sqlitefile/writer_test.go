@@ -45,7 +45,7 @@ func TestWaitingWritesShareOneCommit(t *testing.T) {
 	const n = 30
 	release, errs, wait := gather(t, f, t.Context(), n, func(i int) error {
 		if i%2 == 0 {
-			return f.WriteOne(t.Context(), "one", insert(i))
+			return f.WriteSure(t.Context(), "one", insert(i))
 		}
 		return f.Write(t.Context(), "several", func(c *Conn) error { return errors.Join(insert(i)(c), insert(100+i)(c)) })
 	})
@@ -69,7 +69,7 @@ func TestWriteThatFailsAloneFailsOnlyItsCaller(t *testing.T) {
 	release, errs, wait := gather(t, f, t.Context(), n, func(i int) error {
 		switch i {
 		case 2: // one statement that fails
-			return f.WriteOne(t.Context(), "duplicate", insert(1000))
+			return f.WriteSure(t.Context(), "duplicate", insert(1000))
 		case 4: // the second of several: the first must go as well
 			return f.Write(t.Context(), "half", func(c *Conn) error {
 				if err := insert(500)(c); err != nil {
@@ -80,9 +80,9 @@ func TestWriteThatFailsAloneFailsOnlyItsCaller(t *testing.T) {
 		case 6: // an error that is not SQLite's
 			return f.Write(t.Context(), "own", func(c *Conn) error { _ = insert(600)(c); return own })
 		case 8:
-			return f.WriteOne(t.Context(), "syntax", func(c *Conn) error { return c.Exec("insert or nothing") })
+			return f.WriteSure(t.Context(), "syntax", func(c *Conn) error { return c.Exec("insert or nothing") })
 		}
-		return f.WriteOne(t.Context(), "good", insert(i))
+		return f.WriteSure(t.Context(), "good", insert(i))
 	})
 	release()
 	wait()
@@ -121,12 +121,12 @@ func TestFailureOfTheWholeTransactionFailsOnlyItsCaller(t *testing.T) {
 	const n = 7
 	release, errs, wait := gather(t, f, t.Context(), n, func(i int) error {
 		if i == 3 {
-			return f.WriteOne(t.Context(), "whole", func(c *Conn) error {
+			return f.WriteSure(t.Context(), "whole", func(c *Conn) error {
 				must(t, c.Exec("ROLLBACK")) // as SQLite does by itself
 				return c.Exec("insert into nowhere values (1)")
 			})
 		}
-		return f.WriteOne(t.Context(), "good", insert(i))
+		return f.WriteSure(t.Context(), "good", insert(i))
 	})
 	release()
 	wait()
@@ -147,7 +147,7 @@ func TestAnswersComeAfterTheCommit(t *testing.T) {
 	var answered atomic.Bool
 	release, errs, wait := gather(t, f, t.Context(), 2, func(i int) error {
 		if i == 0 {
-			err := f.WriteOne(t.Context(), "first", insert(1))
+			err := f.WriteSure(t.Context(), "first", insert(1))
 			answered.Store(true)
 			if got := number(t, c, "select count(*) from t"); got != 2 {
 				err = errors.Join(err, fmt.Errorf("the answer came when others saw %d rows of 2", got))
@@ -179,9 +179,9 @@ func TestContextThatEndsWhileWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	release, errs, wait := gather(t, f, ctx, 2, func(i int) error {
 		if i == 0 {
-			return f.WriteOne(ctx, "leaves", insert(1))
+			return f.WriteSure(ctx, "leaves", insert(1))
 		}
-		return f.WriteOne(t.Context(), "stays", insert(2))
+		return f.WriteSure(t.Context(), "stays", insert(2))
 	})
 	cancel(why)
 	until(t, "the caller has left", func() bool { return f.leftInQueue() == 1 })
@@ -233,11 +233,11 @@ func TestContextThatEndsBeforeTheSecondRun(t *testing.T) {
 	left := make(chan error, 1)
 	release, errs, wait := gather(t, f, t.Context(), 2, func(i int) error {
 		if i == 0 {
-			err := f.WriteOne(ctx, "leaves", insert(1))
+			err := f.WriteSure(ctx, "leaves", insert(1))
 			left <- err
 			return err
 		}
-		return f.WriteOne(t.Context(), "whole", func(conn *Conn) error {
+		return f.WriteSure(t.Context(), "whole", func(conn *Conn) error {
 			var err error
 			once.Do(func() {
 				must(t, conn.Exec("ROLLBACK"))
@@ -280,7 +280,7 @@ func TestBusyBeyondTheBudget(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			err := f.WriteOne(t.Context(), "submit", insert(1))
+			err := f.WriteSure(t.Context(), "submit", insert(1))
 			var busy *BusyError
 			if !errors.Is(err, ErrBusy) || !errors.As(err, &busy) {
 				t.Errorf("the error is %v, want a BusyError", err)
@@ -301,7 +301,7 @@ func TestBusyBeyondTheBudget(t *testing.T) {
 		t.Errorf("gave up after %v", waited)
 	}
 	must(t, c.Exec("ROLLBACK"))
-	must(t, f.WriteOne(t.Context(), "after", insert(1)))
+	must(t, f.WriteSure(t.Context(), "after", insert(1)))
 }
 
 func TestBusyWithinTheBudgetIsWaitedFor(t *testing.T) {
@@ -309,7 +309,7 @@ func TestBusyWithinTheBudgetIsWaitedFor(t *testing.T) {
 	c := other(t, f.Path())
 	must(t, c.Exec("BEGIN IMMEDIATE; insert into t values (7, 'theirs')"))
 	done := make(chan error, 1)
-	go func() { done <- f.WriteOne(t.Context(), "submit", insert(8)) }()
+	go func() { done <- f.WriteSure(t.Context(), "submit", insert(8)) }()
 	until(t, "the writer has met the lock", func() bool { return f.queued() == 0 })
 	select {
 	case err := <-done:
@@ -326,7 +326,7 @@ func TestBusyWithinTheBudgetIsWaitedFor(t *testing.T) {
 func TestCloseKeepsWhatWasAccepted(t *testing.T) {
 	f := openTest(t, Options{})
 	const n = 20
-	release, errs, wait := gather(t, f, t.Context(), n, func(i int) error { return f.WriteOne(t.Context(), "accepted", insert(i)) })
+	release, errs, wait := gather(t, f, t.Context(), n, func(i int) error { return f.WriteSure(t.Context(), "accepted", insert(i)) })
 	closed := make(chan error, 1)
 	go func() { closed <- f.Close() }()
 	until(t, "the queue is closed", func() bool {
@@ -334,7 +334,7 @@ func TestCloseKeepsWhatWasAccepted(t *testing.T) {
 		defer f.queue.mu.Unlock()
 		return f.queue.closed
 	})
-	if err := f.WriteOne(t.Context(), "late", insert(n)); !errors.Is(err, ErrClosed) {
+	if err := f.WriteSure(t.Context(), "late", insert(n)); !errors.Is(err, ErrClosed) {
 		t.Errorf("a write after Close: %v", err)
 	}
 	release()
@@ -359,7 +359,7 @@ func TestQueueLongerThanAGroup(t *testing.T) {
 	var failed atomic.Int64
 	for i := range n {
 		wg.Go(func() {
-			if f.WriteOne(t.Context(), "many", insert(i)) != nil {
+			if f.WriteSure(t.Context(), "many", insert(i)) != nil {
 				failed.Add(1)
 			}
 		})
@@ -382,7 +382,7 @@ func TestStatisticsAreKept(t *testing.T) {
 		insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000) select i, i % 7 from n`)
 	must(t, f.Close())
 	f = openPath(t, f.Path(), Options{})
-	must(t, f.WriteOne(t.Context(), "insert", insert(10_000)))
+	must(t, f.WriteSure(t.Context(), "insert", insert(10_000)))
 	c := other(t, f.Path())
 	until(t, "the statistics are there", func() bool {
 		return number(t, c, "select count(*) from sqlite_schema where name = 'sqlite_stat1'") == 1 &&
